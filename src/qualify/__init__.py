@@ -1,0 +1,6 @@
+"""Qualify: may this exact combination of image, model, hardware and coding agent be released?
+
+Nothing is imported here: `import qualify` must stay free, because `qualify --help` pays for it.
+"""
+
+__version__ = "0.1.0"
