@@ -1,0 +1,1 @@
+"""Floor 1: record types and the ledger. Knows no scenarios."""

@@ -1,0 +1,393 @@
+"""The ledger: the append-only, hash-chained sequence of records that is the evidence itself.
+
+It lives in `<results>/ledger/`: `ledger.log` (the lines of `qualify.storage.appendlog`), an
+optional `site.json` with a label for people, and `live/` with one lock file for each trial that is
+running now. The folder and the genesis entry come into being with the first append; reading never
+writes.
+
+Promises: an append is durable when it returns; any number of processes may append; every write
+first verifies the whole chain, so that nothing is ever added to damaged evidence; a trial is
+finished at most once and only after its reservation. A clock that steps back is flagged on the
+entry and never refused. Never: editing, removing or reordering an entry, or guessing a torn one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from pydantic import ValidationError
+
+from qualify.core.canonical import canonical_json
+from qualify.core.clock import Clock, format_time
+from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.core.errors import Refusal as Refused
+from qualify.core.status import EvidenceClass
+from qualify.evidence.records import (
+    ENTRY,
+    SCHEMA,
+    Entry,
+    Genesis,
+    Refusal,
+    Reservation,
+    StartFailure,
+    Trial,
+)
+from qualify.storage.appendlog import AppendLog, ChainBroken, Head, Line, read_head, read_log
+from qualify.storage.locks import file_lock, is_locked
+
+_SCHEMA_VERSION = re.compile(rb'"schema_version":([0-9]{1,9})[,}]')
+_LIVE_LOCK_WAIT_S = 5
+"""A reader that asks whether the trial runs holds its lock for an instant."""
+
+
+class NewerLedger(UsageError):
+    """The ledger holds records of a newer schema than this program knows. It was not touched."""
+
+
+class InvalidRecord(Refused):
+    """A line of an intact chain holds something that no version of Qualify writes."""
+
+
+@dataclass(frozen=True)
+class StoredEntry:
+    """One verified and validated entry. `digest` is the line's digest (`sha256:…`)."""
+
+    seq: int
+    digest: str
+    entry: Entry
+    clock_went_back: bool = False
+    """Its time is earlier than that of the entry before it."""
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """A trial that may start now."""
+
+    trial: str
+    """Digest of the reservation entry (`sha256:…`)."""
+    ordinal: int
+    seed: str
+
+
+@dataclass
+class _Consistency:
+    """What the entries read so far allow the next one to be."""
+
+    reserved: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    ordinals: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+    def fault(self, stored: StoredEntry) -> str:
+        """Take in one entry; return what is wrong with it, or an empty string."""
+        entry = stored.entry
+        if isinstance(entry, Genesis) != (stored.seq == 0):
+            return "a ledger starts with one genesis entry and holds no other"
+        if isinstance(entry, Reservation):
+            key = (entry.configuration, entry.suite_digest, entry.scenario)
+            expected = self.ordinals.get(key, 0)
+            if not entry.experimental:
+                self.ordinals[key] = expected + 1
+            self.reserved.add(stored.digest)
+            if entry.ordinal != expected:
+                return f"has ordinal {entry.ordinal}, expected {expected}"
+        if isinstance(entry, Trial):
+            if entry.trial not in self.reserved:
+                return "finishes a trial that was never reserved"
+            if entry.trial in self.finished:
+                return "finishes a trial a second time"
+            self.finished.add(entry.trial)
+        return ""
+
+
+class Ledger:
+    """Reader and writer of one ledger folder."""
+
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+        self.folder = folder
+        self.path = folder / "ledger.log"
+        self._clock = clock or Clock()
+        self._log = AppendLog(self.path)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────
+
+    def entries(self) -> Iterator[StoredEntry]:
+        """Yield every entry in order, verified and validated; a missing ledger is empty.
+
+        Raises `ChainBroken` or `InvalidRecord` (damage, exit 10, `where` names file and line),
+        `NewerLedger` (exit 2), `EnvironmentFault` when the file cannot be read.
+        """
+        known = _Consistency()
+        before = ""
+        try:
+            for line in read_log(self.path):
+                entry = _decode(line, self._where(line.seq))
+                stored = StoredEntry(line.seq, f"sha256:{line.digest}", entry, entry.time < before)
+                fault = known.fault(stored)
+                if fault:
+                    raise InvalidRecord(fault, where=self._where(line.seq), fix=_KEEP)
+                before = entry.time
+                yield stored
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def head(self) -> Head:
+        """Verify the chain and return where it ends. Raises as `entries`."""
+        try:
+            return read_head(self.path)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def site(self) -> str | None:
+        """The site's id (32 hex digits) from the genesis entry; `None` before the first append."""
+        for stored in self.entries():
+            return stored.entry.site if isinstance(stored.entry, Genesis) else None
+        return None
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────
+
+    def prepare(self) -> str:
+        """Create folder and genesis entry if they are missing; return the site id.
+
+        Finds out early whether evidence can be written at all. Raises `EnvironmentFault` (read-only
+        folder, full disk), and as `entries`.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"cannot be made the ledger's folder: {error.strerror or error}",
+                where=str(self.folder),
+                fix="check its permissions and the free space, or give another --results",
+            ) from error
+        site = self.site()
+        if site is not None:
+            return site
+        genesis = Genesis(time=self._now(), site=secrets.token_hex(16))
+        with contextlib.suppress(_AlreadyThere):
+            self._log.append_with(_only_first(_encode(genesis)))
+        site = self.site()
+        assert site is not None
+        return site
+
+    def reserve(
+        self,
+        *,
+        row: str,
+        configuration: str,
+        suite: str,
+        suite_digest: str,
+        scenario: str,
+        evidence_class: EvidenceClass,
+        experimental: bool,
+        required_checks: tuple[str, ...],
+        derive_seed: Callable[[int], str],
+    ) -> Reserved:
+        """Reserve a trial before any model work; ordinal and seed are settled under the lock.
+
+        The ordinal counts the earlier, not experimental reservations of (configuration, suite
+        digest, scenario): no two trials of a case ever get one seed. Raises as `prepare`.
+        """
+        self.prepare()
+        made: list[tuple[int, str]] = []
+        identifier = configuration.encode()
+
+        def build(_seq: int, _prev: str) -> bytes:
+            ordinal = 0
+            for line in self._verified():
+                if identifier not in line.payload:
+                    continue
+                entry = _decode(line, self._where(line.seq))
+                if isinstance(entry, Reservation) and not entry.experimental:
+                    found = (entry.configuration, entry.suite_digest, entry.scenario)
+                    ordinal += found == (configuration, suite_digest, scenario)
+            seed = derive_seed(ordinal)
+            made.append((ordinal, seed))
+            return _encode(
+                Reservation(
+                    time=self._now(),
+                    row=row,
+                    configuration=configuration,
+                    suite=suite,
+                    suite_digest=suite_digest,
+                    scenario=scenario,
+                    ordinal=ordinal,
+                    seed=seed,
+                    evidence_class=evidence_class,
+                    experimental=experimental,
+                    required_checks=required_checks,
+                )
+            )
+
+        line = self._log.append_with(build)
+        ordinal, seed = made[-1]
+        return Reserved(f"sha256:{line.digest}", ordinal, seed)
+
+    def finish(self, trial: Trial) -> StoredEntry:
+        """Append the end of a reserved trial.
+
+        Raises `core.errors.Refusal` when the trial was never reserved here or is already finished
+        (nothing is written), and as `prepare`.
+        """
+        self.prepare()
+        identifier = trial.trial.encode()
+        hexadecimal = trial.trial.removeprefix("sha256:")
+
+        def build(_seq: int, _prev: str) -> bytes:
+            reserved = False
+            for line in self._verified():
+                if line.digest == hexadecimal:
+                    reserved = b'"kind":"reservation"' in line.payload
+                elif identifier in line.payload:
+                    entry = _decode(line, self._where(line.seq))
+                    if isinstance(entry, Trial) and entry.trial == trial.trial:
+                        raise Refused("is already finished", where=trial.trial, fix=_SEE_TRIAL)
+            if not reserved:
+                raise Refused("was never reserved in this ledger", where=trial.trial)
+            return _encode(trial)
+
+        return self._stored(self._log.append_with(build), trial)
+
+    def append(self, entry: Refusal | StartFailure) -> StoredEntry:
+        """Append an entry that is no trial. Raises as `prepare`."""
+        if not isinstance(entry, Refusal | StartFailure):
+            raise TypeError(f"{type(entry).__name__} is appended by reserve, finish or prepare")
+        self.prepare()
+
+        def build(_seq: int, _prev: str) -> bytes:
+            for _line in self._verified():
+                pass
+            return _encode(entry)
+
+        return self._stored(self._log.append_with(build), entry)
+
+    # ── what runs now ────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def live_lock(self, trial: str) -> Iterator[None]:
+        """Hold the lock that says "this trial is running"; the kernel drops it if we die.
+
+        Raises `LockHeld` when another process runs the trial.
+        """
+        path = self._live(trial)
+        with contextlib.ExitStack() as stack:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle = stack.enter_context(file_lock(path, timeout_s=_LIVE_LOCK_WAIT_S))
+                os.fchmod(handle, 0o644)
+            except OSError as error:
+                raise EnvironmentFault(
+                    f"cannot be locked: {error.strerror or error}",
+                    where=str(path),
+                    fix=_PERMISSIONS,
+                ) from error
+            # Removed while it is held: ids are unique, nobody will lock this name again.
+            stack.callback(_remove, path)
+            yield
+
+    def is_running(self, trial: str) -> bool:
+        """Tell whether a process holds the trial's live lock at this moment."""
+        return is_locked(self._live(trial))
+
+    def _live(self, trial: str) -> Path:
+        return self.folder / "live" / f"{trial.removeprefix('sha256:')}.lock"
+
+    # ── within ───────────────────────────────────────────────────────────────────────────────────
+
+    def _now(self) -> str:
+        return format_time(self._clock.now())
+
+    def _where(self, seq: int) -> str:
+        return f"{self.path}:{seq + 1}"
+
+    def _verified(self) -> Iterator[Line]:
+        """Lines of an intact chain whose schema versions we know; nothing else is parsed."""
+        for line in read_log(self.path):
+            _refuse_newer(line, self._where(line.seq))
+            yield line
+
+    @staticmethod
+    def _stored(line: Line, entry: Entry) -> StoredEntry:
+        return StoredEntry(line.seq, f"sha256:{line.digest}", entry)
+
+
+def open_ledger(results: Path, clock: Clock | None = None) -> Ledger:
+    """The ledger of a results folder. Creates nothing."""
+    return Ledger(results / "ledger", clock)
+
+
+_KEEP = "keep the file as it is, and restore the ledger from a copy that verifies"
+_PERMISSIONS = "check the free space and the folder's permissions"
+_SEE_TRIAL = "a trial is finished once; run another one"
+
+
+class _AlreadyThere(Exception):
+    """Another process wrote the genesis entry first."""
+
+
+def _only_first(payload: bytes) -> Callable[[int, str], bytes]:
+    def build(seq: int, _prev: str) -> bytes:
+        if seq:
+            raise _AlreadyThere
+        return payload
+
+    return build
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _encode(entry: Entry) -> bytes:
+    return canonical_json(entry.model_dump(mode="json"))
+
+
+def _decode(line: Line, where: str) -> Entry:
+    _refuse_newer(line, where)
+    try:
+        if orjson.dumps(orjson.loads(line.payload), option=orjson.OPT_SORT_KEYS) != line.payload:
+            raise InvalidRecord("is not canonical JSON", where=where, fix=_KEEP)
+        return ENTRY.validate_json(line.payload)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InvalidRecord(
+            f"is not a record of this schema ({place}: {first['msg']})", where=where, fix=_KEEP
+        ) from error
+    except orjson.JSONDecodeError as error:
+        raise InvalidRecord("is not JSON", where=where, fix=_KEEP) from error
+
+
+def _refuse_newer(line: Line, where: str) -> None:
+    match = _SCHEMA_VERSION.search(line.payload)
+    if match is not None and int(match[1]) > SCHEMA:
+        raise NewerLedger(
+            f"was written with record schema {int(match[1])}, this program knows {SCHEMA}",
+            where=where,
+            fix="use the newer Qualify that wrote it; nothing was changed",
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"cannot be read: {error.strerror or error}", where=str(path), fix=_PERMISSIONS
+    )
+
+
+__all__ = [
+    "ChainBroken",
+    "Head",
+    "InvalidRecord",
+    "Ledger",
+    "NewerLedger",
+    "Reserved",
+    "StoredEntry",
+    "open_ledger",
+]

@@ -1,0 +1,270 @@
+"""Content-minimized records: everything that the ledger may hold.
+
+No field here can hold a prompt, a tool's output, a command, a file's content, a credential, a local
+path or a participant's datum: fields are ids, enumerations, digests, versions, counts, durations
+and booleans; every string has a pattern and a length limit. Unknown is `null`, never 0. Durations
+are integers with the unit in the name; records hold no floats, so that their canonical JSON is the
+same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+
+from qualify.core.clock import TIME_PATTERN, parse_time
+from qualify.core.digests import DIGEST_PATTERN
+from qualify.core.identifiers import ID_PATTERN
+from qualify.core.status import (
+    CheckOutcome,
+    EngineKind,
+    EvidenceClass,
+    ToolMode,
+    TrialOutcome,
+)
+
+SCHEMA: Literal[1] = 1
+
+
+def _exists(time: str) -> str:
+    parse_time(time)
+    return time
+
+
+type Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=80)]
+type Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
+type Time = Annotated[str, StringConstraints(pattern=TIME_PATTERN), AfterValidator(_exists)]
+type SiteId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+type Version = Annotated[str, StringConstraints(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,39}$")]
+type Revision = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+type ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,47}$")]
+type Hardware = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ()@.,+_-]{0,63}$", max_length=64)
+]
+type Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+
+
+class Record(BaseModel):
+    """Base of all record parts: frozen, strict, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Genesis(Record):
+    """First entry of a ledger."""
+
+    kind: Literal["genesis"] = "genesis"
+    schema_version: Literal[1] = SCHEMA
+    time: Time
+    site: SiteId
+
+
+class Reservation(Record):
+    """A trial that is about to start. The digest of this entry is the trial's id."""
+
+    kind: Literal["reservation"] = "reservation"
+    schema_version: Literal[1] = SCHEMA
+    time: Time
+    row: Id
+    configuration: Digest
+    suite: Id
+    suite_digest: Digest
+    scenario: Id
+    ordinal: Count
+    """Number of earlier, not experimental reservations for (configuration, suite, scenario)."""
+    seed: Digest
+    """Derived from configuration, suite digest, scenario and ordinal; gives the variant."""
+    evidence_class: EvidenceClass
+    experimental: bool
+    required_checks: tuple[Id, ...]
+
+
+class Check(Record):
+    """One check and its outcome."""
+
+    check: Id
+    outcome: CheckOutcome
+    reason: ReasonCode | None = None
+
+
+class PackageVersion(Record):
+    """A distribution and its version, as observed."""
+
+    name: Id
+    version: Version
+
+
+class Engine(Record):
+    """The inference engine, as observed."""
+
+    kind: EngineKind
+    version: Version | None
+    build: Id | None = None
+    context_tokens_per_slot: Count | None
+    slots: Count | None
+    tensor_parallel: Count
+    chat_template: Digest | None
+    tool_parser: Id | None
+    remote: bool
+    """True: a declared endpoint; weights, precision, GPU and server software stay declared."""
+
+
+class ModelIdentity(Record):
+    """The model, verified file by file before the trial."""
+
+    id: Id
+    revision: Revision | None
+    files: Digest | None
+    """Digest of the list of (path, size, SHA-256) that was verified; `None`: not verified."""
+
+
+class Machine(Record):
+    """The hardware, as observed."""
+
+    architecture: Id
+    cpu_model: Hardware | None
+    logical_cores: Count | None
+    memory_mib: Count | None
+    gpu_model: Hardware | None
+    gpu_count: Count
+    driver: Version | None
+
+
+class AgentIdentity(Record):
+    """The coding agent, as observed."""
+
+    id: Id
+    sdk_version: Version | None
+    fingerprint: Digest | None
+    """Digest of the agent's own dump, secrets masked, with its system prompt and tools."""
+    tool_mode_requested: ToolMode
+    tool_mode_observed: ToolMode | None
+    """From the requests that were sent; `None`: no request was seen or they differed."""
+    temperature_milli_observed: Count | None
+    model_name_matches: bool | None
+    skills: Count
+
+
+class Harness(Record):
+    """Ourselves."""
+
+    version: Version
+    commit: Revision | None
+    modified: bool | None
+    python: Version
+    record_schema: Literal[1] = SCHEMA
+
+
+class Enforcement(Record):
+    """What was really enforced while the trial ran."""
+
+    sandbox: Literal["none", "bubblewrap"]
+    network: Literal["open", "loopback-only"]
+    private_home: bool
+    environment_allow_list: bool
+
+
+class Usage(Record):
+    """What the trial used, metered by the relay. `None`: cannot be told."""
+
+    model_calls: Count
+    failed_calls: Count
+    prompt_tokens: Count | None
+    cached_prompt_tokens: Count | None
+    completion_tokens: Count | None
+    cost_microusd: Count | None
+    actions_proposed: Count
+    actions_executed: Count
+    actions_rejected: Count
+
+
+class Timings(Record):
+    """Milliseconds on the monotonic clock. `None`: cannot be told."""
+
+    wall_ms: Count
+    model_ms: Count | None
+    tool_ms: Count | None
+    first_token_ms_median: Count | None
+    completion_tokens_per_s_milli: Count | None
+    """Completion tokens a second of generation, times 1,000."""
+    prompt_tokens_per_s_milli: Count | None
+    engine_start_ms: Count | None
+    worker_start_ms: Count | None
+
+
+class Audit(Record):
+    """The session's journal and its content-minimized export."""
+
+    journal_head: Digest | None
+    journal_events: Count | None
+    export: Digest | None
+    export_events: Count | None
+    unknown_effects: Count
+
+
+class BudgetUse(Record):
+    """A limit of the scenario that was exceeded, or whose use cannot be told."""
+
+    budget: Literal[
+        "wall_time_s", "actions", "model_calls", "prompt_tokens", "completion_tokens",
+        "cost_microusd",
+    ]  # fmt: skip
+    limit: Count
+    used: Count | None
+
+
+class Trial(Record):
+    """The end of a trial. There is at most one for a reservation."""
+
+    kind: Literal["trial"] = "trial"
+    schema_version: Literal[1] = SCHEMA
+    time: Time
+    trial: Digest
+    outcome: TrialOutcome
+    stop_reason: ReasonCode
+    """Why it ended: `completed`, `worker-died`, `deadline`, `interrupted`, `engine-died`, …"""
+    variant: Digest
+    """Digest of the variant that was derived from the seed."""
+    checks: tuple[Check, ...]
+    budgets_exceeded: tuple[BudgetUse, ...]
+    engine: Engine
+    model: ModelIdentity | None
+    machine: Machine
+    agent: AgentIdentity
+    harness: Harness
+    enforcement: Enforcement
+    usage: Usage
+    timings: Timings
+    audit: Audit
+
+
+class Refusal(Record):
+    """A row that admission refused: evidence of `unsupported`. It is no trial."""
+
+    kind: Literal["refusal"] = "refusal"
+    schema_version: Literal[1] = SCHEMA
+    time: Time
+    row: Id
+    configuration: Digest
+    reasons: tuple[ReasonCode, ...]
+
+
+class StartFailure(Record):
+    """An engine that did not become ready: evidence of `inconclusive`. It is no trial."""
+
+    kind: Literal["start-failure"] = "start-failure"
+    schema_version: Literal[1] = SCHEMA
+    time: Time
+    row: Id
+    configuration: Digest
+    reason: ReasonCode
+    elapsed_ms: Count
+
+
+type Entry = Annotated[
+    Genesis | Reservation | Trial | Refusal | StartFailure, Field(discriminator="kind")
+]
+
+ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
+"""Validates any ledger entry from canonical JSON."""
