@@ -1,0 +1,1 @@
+"""Floor 6: plan → reserve → run → record → assess."""

@@ -1,0 +1,112 @@
+"""Who took part in a trial, as observed: harness, machine, engine, model, agent.
+
+Turns what other packages observed into the record's parts. Nothing is copied from a manifest that
+could have been observed; what was not observed is `None`.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import qualify
+from qualify.evidence.records import AgentIdentity, Harness, Machine, ModelIdentity
+from qualify.manifests.configuration import Configuration
+from qualify.runtimes.probe import MachineFacts
+
+_HARDWARE = re.compile(r"[^A-Za-z0-9 ()@.,+_-]")
+
+
+@cache
+def harness() -> Harness:
+    """This Qualify: version, commit and whether its checkout is modified (`None`: no checkout)."""
+    commit, modified = _checkout(Path(qualify.__file__).resolve().parent)
+    return Harness(
+        version=qualify.__version__,
+        commit=commit,
+        modified=modified,
+        python=platform.python_version(),
+    )
+
+
+def _checkout(folder: Path) -> tuple[str | None, bool | None]:
+    try:
+        head = _git(folder, "rev-parse", "HEAD")
+        status = _git(folder, "status", "--porcelain", "--untracked-files=no", ":/src", ":/locks")
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    commit = head.strip()
+    return (commit, bool(status.strip())) if re.fullmatch(r"[0-9a-f]{40}", commit) else (None, None)
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(  # noqa: S603
+        ["git", "-C", str(folder), *arguments],  # noqa: S607
+        check=True, capture_output=True, text=True, timeout=20,
+    ).stdout  # fmt: skip
+
+
+def machine_identity(facts: MachineFacts) -> Machine:
+    """The machine of the record."""
+    first = facts.gpus[0] if facts.gpus else None
+    return Machine(
+        architecture=facts.architecture,
+        cpu_model=_hardware(facts.cpu_model),
+        logical_cores=facts.cores_logical,
+        memory_mib=facts.memory_mib,
+        gpu_model=_hardware(first.model) if first else None,
+        gpu_count=len(facts.gpus),
+        driver=facts.driver,
+    )
+
+
+def _hardware(text: str | None) -> str | None:
+    if not text:
+        return None
+    cleaned = " ".join(_HARDWARE.sub(" ", text).split())[:64].strip()
+    return cleaned if cleaned and cleaned[0].isalnum() else None
+
+
+def model_identity(configuration: Configuration, verified: str | None) -> ModelIdentity | None:
+    """The model of the record; `verified` is the digest of the files that were read and hashed."""
+    model = configuration.model
+    if model is None:
+        return None
+    return ModelIdentity(id=model.id, revision=model.revision, files=verified)
+
+
+def agent_identity(
+    configuration: Configuration,
+    *,
+    fingerprint: str | None,
+    modes: frozenset[str],
+    temperatures: frozenset[int | None],
+    names_match: bool | None,
+) -> AgentIdentity:
+    """The agent of the record, with what its requests said."""
+    mode = next(iter(modes)) if len(modes) == 1 else None
+    temperature = next(iter(temperatures)) if len(temperatures) == 1 else None
+    return AgentIdentity.model_validate(
+        {
+            "id": configuration.agent.id,
+            "sdk_version": _version("openhands-sdk"),
+            "fingerprint": fingerprint,
+            "tool_mode_requested": configuration.row.tool_mode,
+            "tool_mode_observed": mode,
+            "temperature_milli_observed": temperature,
+            "model_name_matches": names_match,
+            "skills": 0,
+        },
+        strict=False,
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

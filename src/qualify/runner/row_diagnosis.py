@@ -1,0 +1,172 @@
+"""The doctor's questions about one row: the machine it needs, its packages, its model, its key.
+
+Every requirement becomes a finding, met or not, so that a reader sees what was looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qualify.core.errors import QualifyError
+from qualify.core.status import EngineKind
+from qualify.manifests.catalog import Catalog
+from qualify.manifests.configuration import Configuration, resolve
+from qualify.manifests.kinds import Model, Runtime
+from qualify.models.errors import ModelFileMismatch, bytes_text
+from qualify.models.store import StoreState, space_needed, state_of, verify
+from qualify.runner.findings import Finding, Hashing, Level, installed_version
+from qualify.runtimes.probe import MachineFacts, gpu_unknown, matches
+
+if TYPE_CHECKING:
+    from qualify.runtimes.locks import LockedPackage
+
+_NO_LOCK_NEEDED = (EngineKind.SCRIPTED, EngineKind.ENDPOINT)
+
+
+def row_findings(
+    catalog: Catalog, row_id: str, machine: MachineFacts, hashing: Hashing | None = None
+) -> list[Finding]:
+    """What the row needs, and whether it is there. Raises `UsageError` for an unknown row."""
+    configuration = resolve(catalog, row_id)
+    return [
+        Finding(f"row {row_id}", *rest)
+        for rest in (
+            *_platform(configuration, machine),
+            *_runtime(catalog.project, configuration),
+            *_model(configuration.model, machine, hashing),
+            *_parser(configuration),
+            *_endpoint(configuration.runtime),
+        )
+    ]
+
+
+type _Rest = tuple[str, Level, str, str]
+
+
+def _platform(configuration: Configuration, machine: MachineFacts) -> Iterator[_Rest]:
+    platform = configuration.platform
+    unknown = gpu_unknown(machine) if platform.gpu is not None else None
+    if unknown:
+        yield "platform", Level.LACKING, f"{platform.id}: {unknown}", "make nvidia-smi work"
+    reasons = matches(platform, machine)
+    for reason in reasons:
+        yield "platform", Level.LACKING, f"{platform.id}: {reason}", "run the row on its platform"
+    if not reasons and not unknown:
+        yield "platform", Level.OK, f"this machine is a {platform.id}", ""
+
+
+def _runtime(project: Path, configuration: Configuration) -> Iterator[_Rest]:
+    runtime = configuration.runtime
+    if runtime.lock is None and runtime.engine not in _NO_LOCK_NEEDED:
+        text = f"{runtime.id} is only declared: it has no lock and cannot be run here"
+        yield "runtime", Level.LACKING, text, "choose a row whose runtime has a lock"
+        return
+    for package in runtime.packages:
+        if (version := installed_version(package.name)) != package.version:
+            text = (
+                f"{package.name} is {version or 'not installed'}, the row needs {package.version}"
+            )
+            yield "runtime", Level.LACKING, text, "set the environment up again with ./qualify"
+    for subject, name in (("runtime", runtime.lock), ("agent", configuration.agent.lock)):
+        if name is not None:
+            yield _lock(project, subject, name)
+
+
+def _lock(project: Path, subject: str, name: str) -> _Rest:
+    from qualify.runtimes.locks import read_lock
+
+    try:
+        packages = read_lock(project / "locks" / f"{name}.json").packages
+    except QualifyError as error:
+        return subject, Level.LACKING, str(error), error.fix
+    wanted = [package for package in packages if _applies(package)]
+    wrong = []
+    for package in wanted:
+        version = installed_version(package.name)
+        if version != package.version:
+            wrong.append(f"{package.name} {package.version} (is {version or 'not installed'})")
+    if not wrong:
+        plural = "s" if len(wanted) != 1 else ""
+        return subject, Level.OK, f"{len(wanted)} package{plural} as locked in {name}", ""
+    shown = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+    fix = f"pip install --require-hashes --no-deps -r locks/requirements/{name}.txt"
+    return subject, Level.LACKING, f"not as locked in {name}: {shown}", fix
+
+
+def _applies(package: LockedPackage) -> bool:
+    if package.marker is None:
+        return True
+    from packaging.markers import Marker
+
+    return Marker(package.marker).evaluate()
+
+
+def _model(model: Model | None, machine: MachineFacts, hashing: Hashing | None) -> Iterator[_Rest]:
+    if model is None:
+        return
+    state, have = state_of(model)
+    total = sum(file.size for file in model.files)
+    command = f"qualify model acquire {model.id}"
+    if state is StoreState.DECLARED:
+        text = f"{model.id} is only declared: its manifest lists no files"
+        yield "model", Level.LACKING, text, "list its files with size and sha256"
+    elif state is StoreState.UNAPPROVED or (
+        state is not StoreState.PRESENT and model.licence.approval == "explicit"
+    ):
+        spdx = model.licence.spdx
+        text = f"{model.id}: its licence {spdx} must be approved once"
+        yield "model", Level.LACKING, text, f"{command} --approve-licence {spdx}"
+    elif state in (StoreState.ABSENT, StoreState.UNFINISHED):
+        text = f"{model.id} is not acquired ({bytes_text(have)} of {bytes_text(total)} there)"
+        yield "model", Level.LACKING, text, command
+        needed = space_needed(model)
+        free = machine.disk_free_mib
+        if free is not None and needed > free << 20:
+            text = f"acquiring needs {bytes_text(needed)}, {bytes_text(free << 20)} are free"
+            yield "disk", Level.LACKING, text, "free some space"
+    else:
+        yield _verified(model, total, command, hashing)
+
+
+def _verified(model: Model, total: int, command: str, hashing: Hashing | None) -> _Rest:
+    done = 0
+
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        if hashing is not None:
+            hashing(done, total)
+
+    try:
+        verify(model, count)
+    except ModelFileMismatch as error:
+        text = f"{error.file} is damaged: expected {error.expected}, found {error.found}"
+        return "model", Level.LACKING, text, command
+    except QualifyError as error:
+        return "model", Level.LACKING, f"{model.id}: {error.what}", command
+    return "model", Level.OK, f"{model.id}: {bytes_text(total)} verified", ""
+
+
+def _parser(configuration: Configuration) -> Iterator[_Rest]:
+    parser, runtime = configuration.row.tool_parser, configuration.runtime
+    if parser is None:
+        return
+    if parser in runtime.tool_parsers:
+        yield "tool parser", Level.OK, f"{parser} is offered by {runtime.id}", ""
+    else:
+        offered = ", ".join(runtime.tool_parsers) or "none"
+        text = f"{parser} is not offered by {runtime.id} (it offers {offered})"
+        yield "tool parser", Level.LACKING, text, "name one that it offers in the row's manifest"
+
+
+def _endpoint(runtime: Runtime) -> Iterator[_Rest]:
+    if runtime.endpoint is None or runtime.endpoint.api_key_variable is None:
+        return
+    name = runtime.endpoint.api_key_variable
+    if os.environ.get(name):
+        yield "endpoint", Level.OK, f"${name} is set", ""
+    else:
+        yield "endpoint", Level.LACKING, f"${name} is not set", f"export {name} with the key"

@@ -1,0 +1,363 @@
+"""A run: admit a row, make engine and worker ready together, run its trials, assess.
+
+Order matters for the wait of a person: the engine's process is started before anything heavy is
+imported, the worker imports the agent SDK while the engine loads the model, and the model's files
+are hashed meanwhile; no trial is reserved before all three are done. Whatever ends the run (a
+finished list, a fault, Ctrl-C, SIGTERM), engine and worker are stopped; what was reserved stays
+recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qualify.core.clock import Clock, format_time
+from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.core.status import EngineKind
+from qualify.evidence.ledger import Ledger, Reserved, open_ledger
+from qualify.evidence.places import trial_folder
+from qualify.evidence.records import Engine as EngineRecord
+from qualify.evidence.records import Refusal, StartFailure
+from qualify.manifests.catalog import Catalog
+from qualify.manifests.configuration import Configuration, SuiteIdentity, resolve, suite_identity
+from qualify.manifests.kinds import Scenario
+from qualify.runner.identity import harness, machine_identity
+from qualify.runner.progress import CheckLine, Reporter, TrialSummary
+from qualify.runner.trial import Bench, run_trial
+from qualify.runner.workers import Worker, spawn_worker
+from qualify.runtimes.admission import admit
+from qualify.runtimes.engine import Engine, EngineFacts, EngineFault, make_engine
+from qualify.runtimes.probe import gpu_unknown, matches, probe_machine
+from qualify.sandbox.isolation import available
+from qualify.storage.folders import private_folder, xdg_state_home
+from qualify.storage.locks import LockHeld, file_lock
+
+_WORKER_TIMEOUT_S = 300
+_MINIMUM_FREE_MIB = 200
+
+type StartWorker = Callable[[Path], Worker]
+type AcquireModel = Callable[[Configuration, Reporter], Path | None]
+type VerifyModel = Callable[[Configuration], str | None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for. `seed` makes the run experimental."""
+
+    row: str
+    suite: str
+    trials: int
+    results: Path
+    experimental: bool = False
+    seed: str | None = None
+
+
+@dataclass
+class Result:
+    """What a run did; the verdict is the assessor's."""
+
+    configuration: Configuration
+    suite: SuiteIdentity
+    trials: list[TrialSummary] = field(default_factory=list)
+    refused: tuple[tuple[str, str, str], ...] = ()
+    """Reasons of admission: code, sentence, fix."""
+    start_failure: EngineFault | None = None
+    engine: EngineFacts | None = None
+    run_folder: Path | None = None
+
+
+def execute(
+    catalog: Catalog,
+    request: Request,
+    reporter: Reporter,
+    *,
+    acquire: AcquireModel,
+    verify: VerifyModel,
+    clock: Clock | None = None,
+    start_worker: StartWorker = spawn_worker,
+) -> Result:
+    """Run `request.trials` trials of each scenario of the suite.
+
+    Raises `UsageError` (unknown row or suite, wrong machine, row in use; nothing recorded) and
+    `EnvironmentFault`. A refusal by admission and an engine that does not start are recorded and
+    returned.
+    """
+    clock = clock or Clock()
+    configuration = resolve(catalog, request.row)
+    suite = suite_identity(catalog, request.suite)
+    if not 1 <= request.trials <= 1000:
+        raise UsageError(f"--trials {request.trials} is not between 1 and 1000")
+    ledger = open_ledger(request.results, clock)
+    site = ledger.prepare()
+    result = Result(configuration, suite)
+    with _row_lock(configuration):
+        _require_machine(configuration)
+        reasons = admit(configuration, probe_machine())
+        if reasons:
+            result.refused = tuple((r.code, r.text, r.fix) for r in reasons)
+            ledger.append(
+                Refusal(
+                    time=format_time(clock.now()),
+                    row=configuration.row.id,
+                    configuration=configuration.digest,
+                    reasons=tuple(r.code for r in reasons),
+                )
+            )
+            return result
+        _run_admitted(
+            catalog, request, result, ledger, site, reporter, acquire, verify, clock, start_worker
+        )
+    return result
+
+
+@contextlib.contextmanager
+def _row_lock(configuration: Configuration) -> Iterator[None]:
+    """One run of a configuration at a time on this machine."""
+    folder = private_folder(xdg_state_home() / "running")
+    name = configuration.digest.removeprefix("sha256:")
+    try:
+        with file_lock(folder / f"{name}.lock"):
+            yield
+    except LockHeld as error:
+        raise UsageError(
+            f"row {configuration.row.id} is being run by process {error.pid or 'unknown'}",
+            fix="wait for that run to end; trials of one row run one after another",
+        ) from error
+
+
+def _require_machine(configuration: Configuration) -> None:
+    machine = probe_machine()
+    wrong = matches(configuration.platform, machine)
+    if wrong:
+        raise UsageError(
+            f"this machine is not platform {configuration.platform.id}: {'; '.join(wrong)}",
+            where=f"row {configuration.row.id}",
+            fix="run the row on its own platform; nothing was recorded",
+        )
+    broken = gpu_unknown(machine) if configuration.platform.gpu is not None else None
+    if broken:
+        raise EnvironmentFault(broken, where=f"row {configuration.row.id}", fix="repair the driver")
+    if machine.disk_free_mib is not None and machine.disk_free_mib < _MINIMUM_FREE_MIB:
+        raise EnvironmentFault(
+            f"only {machine.disk_free_mib} MiB of disk are free",
+            fix=f"free at least {_MINIMUM_FREE_MIB} MiB before a run",
+        )
+
+
+def _run_admitted(
+    catalog: Catalog,
+    request: Request,
+    result: Result,
+    ledger: Ledger,
+    site: str,
+    reporter: Reporter,
+    acquire: AcquireModel,
+    verify: VerifyModel,
+    clock: Clock,
+    start_worker: StartWorker,
+) -> None:
+    configuration = result.configuration
+    reporter.phase("looking for the model")
+    model_path = acquire(configuration, reporter)
+    runs = private_folder(xdg_state_home() / site / "runs")
+    run_folder = private_folder(
+        runs / f"{format_time(clock.now()).replace(':', '')}-{secrets.token_hex(4)}"
+    )
+    result.run_folder = run_folder
+    with contextlib.ExitStack() as stack:
+        reporter.phase("starting the engine and the agent")
+        engine = make_engine(
+            configuration,
+            model_path=model_path,
+            private=run_folder,
+            startup_budget_s=configuration.startup_budget_s,
+        )
+        stack.callback(engine.stop)
+        begun = clock.monotonic_ms()
+        try:
+            engine.start()
+            worker = start_worker(run_folder)
+            stack.callback(worker.stop)
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            verified = pool.submit(verify, configuration)
+            facts = engine.wait_ready(reporter.detail)
+            result.engine = facts
+            bench = _make_bench(stack, result, engine, facts, worker, verified, reporter)
+            _run_trials(stack, catalog, request, result, ledger, site, bench, engine, clock,
+                        reporter, start_worker)  # fmt: skip
+        except EngineFault as fault:
+            result.start_failure = fault
+            ledger.append(
+                StartFailure(
+                    time=format_time(clock.now()),
+                    row=configuration.row.id,
+                    configuration=configuration.digest,
+                    reason=fault.reason_code,
+                    elapsed_ms=clock.monotonic_ms() - begun,
+                )
+            )
+
+
+def _make_bench(
+    stack: contextlib.ExitStack,
+    result: Result,
+    engine: Engine,
+    facts: EngineFacts,
+    worker: Worker,
+    verified: Future[str | None],
+    reporter: Reporter,
+) -> Bench:
+    from qualify.runner.metering import make_relay
+
+    reporter.phase("waiting for the agent")
+    relay = make_relay(result.configuration, engine, reporter.tokens)
+    stack.callback(relay.stop)
+    worker_ms = worker.wait_ready(_WORKER_TIMEOUT_S)
+    reporter.phase("verifying the model")
+    files = verified.result()
+    harness()
+    assert result.run_folder is not None
+    isolation = available((Path(sys.base_prefix),) if sys.base_prefix != "/usr" else ())
+    return Bench(
+        configuration=result.configuration,
+        engine=engine_record(facts, result.configuration),
+        engine_start_ms=facts.start_ms,
+        worker_start_ms=worker_ms,
+        machine=machine_identity(probe_machine()),
+        verified_files=files,
+        relay=relay,
+        worker=worker,
+        isolation=isolation,
+        run_folder=result.run_folder,
+    )
+
+
+def engine_record(facts: EngineFacts, configuration: Configuration) -> EngineRecord:
+    """The engine of the record, as read back from the running server."""
+    return EngineRecord(
+        kind=facts.kind,
+        version=facts.version,
+        build=facts.build,
+        context_tokens_per_slot=facts.context_tokens_per_slot,
+        slots=facts.slots,
+        tensor_parallel=configuration.row.tensor_parallel,
+        chat_template=facts.chat_template,
+        tool_parser=facts.tool_parser,
+        remote=facts.remote,
+    )
+
+
+def _run_trials(
+    stack: contextlib.ExitStack,
+    catalog: Catalog,
+    request: Request,
+    result: Result,
+    ledger: Ledger,
+    site: str,
+    bench: Bench,
+    engine: Engine,
+    clock: Clock,
+    reporter: Reporter,
+    start_worker: StartWorker,
+) -> None:
+    total = request.trials * len(result.suite.scenarios)
+    number = 0
+    for _ in range(request.trials):
+        for scenario in result.suite.scenarios:
+            number += 1
+            reporter.trial_started(number, total, scenario.id)
+            reserved = reserve(ledger, request, result, scenario)
+            with ledger.live_lock(reserved.trial):
+                record, metered = run_trial(
+                    bench,
+                    scenario,
+                    catalog.project / "corpora" / scenario.corpus,
+                    reserved,
+                    trial_folder(site, reserved.trial),
+                    clock,
+                    reporter,
+                )
+                ledger.finish(record)
+            summary = TrialSummary(
+                trial=reserved.trial,
+                scenario=scenario.id,
+                ordinal=reserved.ordinal,
+                outcome=record.outcome,
+                stop_reason=record.stop_reason,
+                checks=tuple(CheckLine(c.check, c.outcome, c.reason) for c in record.checks),
+                wall_ms=record.timings.wall_ms,
+                model_ms=record.timings.model_ms,
+                own_ms=metered.own_ms,
+                completion_tokens=record.usage.completion_tokens,
+                first_token_ms=record.timings.first_token_ms_median,
+                tokens_per_s_milli=record.timings.completion_tokens_per_s_milli,
+            )
+            result.trials.append(summary)
+            reporter.trial_finished(summary)
+            if number < total:
+                bench = _repaired(stack, bench, engine, record.stop_reason, reporter, start_worker)
+
+
+def _repaired(
+    stack: contextlib.ExitStack,
+    bench: Bench,
+    engine: Engine,
+    stop_reason: str,
+    reporter: Reporter,
+    start_worker: StartWorker,
+) -> Bench:
+    """Start again what died in the last trial, so that one fault does not become many."""
+    from dataclasses import replace
+
+    if not engine.alive():
+        reporter.phase("starting the engine again")
+        engine.stop()
+        engine.start()
+        engine.wait_ready(reporter.detail)
+        bench.relay.retarget(engine.base_url, engine.api_key)
+    if stop_reason in ("worker-died", "deadline"):
+        reporter.phase("starting the agent again")
+        bench.worker.stop()
+        worker = start_worker(bench.run_folder)
+        stack.callback(worker.stop)
+        return replace(bench, worker=worker, worker_start_ms=worker.wait_ready(_WORKER_TIMEOUT_S))
+    return bench
+
+
+def reserve(ledger: Ledger, request: Request, result: Result, scenario: Scenario) -> Reserved:
+    """Reserve the next trial of a scenario; its seed follows from the ordinal."""
+    configuration, suite = result.configuration, result.suite
+
+    def derive_seed(ordinal: int) -> str:
+        if request.seed is not None:
+            return _digest(f"chosen|{request.seed}")
+        parts = (configuration.digest, suite.digest, scenario.id, str(ordinal))
+        return _digest("|".join(parts))
+
+    return ledger.reserve(
+        row=configuration.row.id,
+        configuration=configuration.digest,
+        suite=suite.id,
+        suite_digest=suite.digest,
+        scenario=scenario.id,
+        evidence_class=configuration.evidence_class,
+        experimental=request.experimental or request.seed is not None,
+        required_checks=tuple(scenario.checks),
+        derive_seed=derive_seed,
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_scripted(configuration: Configuration) -> bool:
+    """Whether the row's engine is a double."""
+    return configuration.runtime.engine is EngineKind.SCRIPTED

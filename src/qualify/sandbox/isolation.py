@@ -1,0 +1,91 @@
+"""Isolation of tool commands with bubblewrap, proven by a marker that only the inside can make.
+
+Where bubblewrap works, a command sees the system read-only, its workspace, home and temporary folder
+writable, no network interface but an own loopback, and no other process. Where it does not, commands
+run plainly and the record says `none`: nothing here pretends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
+           "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What commands run under. `readable` folders are visible read-only besides the system."""
+
+    kind: Literal["none", "bubblewrap"]
+    readable: tuple[Path, ...] = ()
+
+    def wrap(self, argv: list[str], *, workspace: Path, home: Path, temporary: Path) -> list[str]:
+        """The command line that runs `argv` in `workspace` under this isolation."""
+        if self.kind == "none":
+            return argv
+        return [*_bubblewrap(self.readable, workspace, home, temporary), *argv]
+
+
+def _bubblewrap(
+    readable: tuple[Path, ...], workspace: Path, home: Path, temporary: Path
+) -> list[str]:
+    options = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    for place in _SYSTEM:
+        if os.path.islink(place):
+            options += ["--symlink", os.readlink(place), place]
+        elif os.path.exists(place):
+            options += ["--ro-bind", place, place]
+    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108
+    for place in readable:
+        options += ["--ro-bind", str(place), str(place)]
+    for place in (workspace, home, temporary):
+        options += ["--bind", str(place), str(place)]
+    for name in ("PATH", "HOME", "TMPDIR", "LANG"):
+        if name in os.environ:
+            options += ["--setenv", name, os.environ[name]]
+    options += ["--setenv", "HOME", str(home), "--setenv", "TMPDIR", str(temporary)]
+    return [*options, "--chdir", str(workspace), "--"]
+
+
+@cache
+def available(readable: tuple[Path, ...] = ()) -> Isolation:
+    """The strongest isolation that this machine really gives, tried out once.
+
+    The probe runs inside: it copies a secret marker from a file outside the writable folders and
+    lists its network interfaces. Only a start that produced both counts.
+    """
+    if shutil.which("bwrap") is None:
+        return Isolation("none")
+    candidate = Isolation("bubblewrap", readable)
+    with tempfile.TemporaryDirectory(prefix="qualify-probe-") as name:
+        base = Path(name)
+        folders = {part: base / part for part in ("workspace", "home", "tmp")}
+        for folder in folders.values():
+            folder.mkdir()
+        marker = secrets.token_hex(16)
+        script = f'echo {marker} > proof; cat /proc/net/dev > interfaces; echo x > "{base}/outside"'
+        argv = candidate.wrap(
+            ["/bin/sh", "-c", script],
+            workspace=folders["workspace"],
+            home=folders["home"],
+            temporary=folders["tmp"],
+        )
+        try:
+            subprocess.run(argv, timeout=20, capture_output=True, check=False)  # noqa: S603
+            proof = (folders["workspace"] / "proof").read_text().strip()
+            interfaces = (folders["workspace"] / "interfaces").read_text()
+        except (OSError, subprocess.TimeoutExpired):
+            return Isolation("none")
+        names = {line.split(":")[0].strip() for line in interfaces.splitlines() if ":" in line}
+        if proof != marker or names - {"lo"} or (base / "outside").exists():
+            return Isolation("none")
+    return candidate

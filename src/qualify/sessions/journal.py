@@ -1,0 +1,191 @@
+"""The session's own journal: an intent before every effect, its outcome after.
+
+The agent SDK executes an approved group again after a crash and announces observations only when a
+whole batch is done. So what happened is known from this journal: a hash-chained append log in the
+trial's private folder, durable before and after each effect. An intent without an outcome on
+reopening is an *unknown outcome*; it is recorded as such and is never run again.
+
+Events hold ids, tool names, exit codes and keyed digests (HMAC with the trial's key), never a
+command, a prompt or an output: the journal can be exported as it is. Imports no agent SDK.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from qualify.core.canonical import canonical_json
+from qualify.core.digests import keyed_digest
+from qualify.core.errors import EnvironmentFault
+from qualify.storage.appendlog import AppendLog, Line, read_log
+from qualify.storage.folders import write_atomic
+
+JOURNAL = "journal.log"
+KEY = "journal.key"
+
+
+class Event(BaseModel):
+    """Base of journal events: frozen, strict, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Opened(Event):
+    """The session was opened by a process. `reopened` is true for every time but the first."""
+
+    kind: Literal["opened"] = "opened"
+    schema_version: Literal[1] = 1
+    session: str
+    reopened: bool
+    sdk_version: str
+    fingerprint: str
+
+
+class Sent(Event):
+    """A user message was given to the agent."""
+
+    kind: Literal["sent"] = "sent"
+    message: str
+
+
+class Seen(Event):
+    """The SDK announced an event."""
+
+    kind: Literal["seen"] = "seen"
+    event: str
+    event_kind: str
+
+
+class ProposedAction(Event):
+    """One action of a group. `call` is the keyed digest of tool and arguments."""
+
+    action: str
+    tool: str
+    call: str
+
+
+class Presented(Event):
+    """A complete group waits for a decision."""
+
+    kind: Literal["presented"] = "presented"
+    group: int
+    actions: tuple[ProposedAction, ...]
+
+
+class Decided(Event):
+    """The decision on a whole group, durable before anything of it runs."""
+
+    kind: Literal["decided"] = "decided"
+    group: int
+    decision: Literal["approved", "rejected"]
+
+
+class Intent(Event):
+    """An effect is about to happen. `free` effects (finish, think) ask for no approval."""
+
+    kind: Literal["intent"] = "intent"
+    action: str
+    tool: str
+    free: bool
+
+
+class Outcome(Event):
+    """The effect has ended. `exit_code` is the waited-for process's own; None: no process."""
+
+    kind: Literal["outcome"] = "outcome"
+    action: str
+    result: Literal["done", "error", "timeout", "interrupted"]
+    exit_code: int | None
+    output: str | None
+
+
+class UnknownOutcome(Event):
+    """An intent without an outcome was found on reopening. It is never run again."""
+
+    kind: Literal["unknown-outcome"] = "unknown-outcome"
+    action: str
+
+
+class Refused(Event):
+    """The SDK wanted to run an action that must not run; it was kept from it."""
+
+    kind: Literal["refused"] = "refused"
+    action: str
+    reason: Literal["unknown-outcome", "already-done", "not-approved"]
+
+
+class Paused(Event):
+    """A run of the agent came to rest."""
+
+    kind: Literal["paused"] = "paused"
+    status: Literal["waiting", "finished", "idle", "error", "stuck", "paused"]
+
+
+class Sealed(Event):
+    """The SDK's own store at the end: number of event files and their keyed digest."""
+
+    kind: Literal["sealed"] = "sealed"
+    sdk_events: int
+    store: str
+
+
+type JournalEvent = Annotated[
+    Opened | Sent | Seen | Presented | Decided | Intent | Outcome | UnknownOutcome | Refused
+    | Paused | Sealed,
+    Field(discriminator="kind"),
+]  # fmt: skip
+_EVENT: TypeAdapter[JournalEvent] = TypeAdapter(JournalEvent)
+
+
+def parse_event(line: Line) -> JournalEvent:
+    """The typed event of a journal line. Raises `EnvironmentFault` for what is no event."""
+    try:
+        return _EVENT.validate_json(line.payload)
+    except ValueError as error:
+        raise EnvironmentFault(
+            "is not an event of this version of the journal",
+            where=f"journal line {line.seq + 1}",
+            fix="read it with the version of Qualify that wrote it",
+        ) from error
+
+
+def read_journal(folder: Path) -> list[JournalEvent]:
+    """All events of the journal in `folder`, its chain verified. Raises `ChainBroken`."""
+    return [parse_event(line) for line in read_log(folder / JOURNAL)]
+
+
+class Journal:
+    """Writer of the journal in a private folder, and keeper of its key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = AppendLog(folder / JOURNAL)
+        self._key = _load_or_make_key(folder / KEY)
+        self.events: list[JournalEvent] = read_journal(folder)
+        self.head = ""
+
+    def record(self, event: JournalEvent) -> None:
+        """Append durably. Raises `EnvironmentFault`."""
+        line = self._log.append(canonical_json(event.model_dump(mode="json")))
+        self.events.append(event)
+        self.head = "sha256:" + line.digest
+
+    def digest(self, data: bytes | str) -> str:
+        """Keyed digest of `data`: equal data can be recognised, short data cannot be guessed."""
+        return keyed_digest(self._key, data.encode() if isinstance(data, str) else data)
+
+
+def load_key(folder: Path) -> bytes:
+    """The journal's key. Raises `FileNotFoundError`."""
+    return (folder / KEY).read_bytes()
+
+
+def _load_or_make_key(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        key = secrets.token_bytes(32)
+        write_atomic(path, key, mode=0o600)
+        return key
