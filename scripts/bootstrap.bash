@@ -48,7 +48,7 @@ bootstrap() { # ROOT SET...
   bootstrap_digests
   bootstrap_ready && return
   command -v flock >/dev/null || bootstrap_fail 2 "the command flock is missing; install util-linux"
-  mkdir -p -- "${qualify_venv%/*}" 2>/dev/null
+  mkdir -p -- "${qualify_venv%/*}" 2>/dev/null || true
   { : >>"$qualify_venv.lock"; } 2>/dev/null ||
     bootstrap_fail 2 "cannot write $qualify_venv.lock" "make the folder writable, or set QUALIFY_VENV to another place"
   (
@@ -59,6 +59,21 @@ bootstrap() { # ROOT SET...
     bootstrap_ready || bootstrap_install
   ) 9>>"$qualify_venv.lock" || exit $?
   if [[ -t 2 ]]; then printf '\r\e[K' >&2; fi
+}
+
+# Installs what the tests need of the system: Debian packages as root, else says what is missing.
+bootstrap_programs() { # PROGRAM=PACKAGE...
+  local pair missing=() log=$qualify_venv/system.log
+  for pair in "$@"; do
+    command -v -- "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+  done
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+    bootstrap_fail 2 "the tests need ${missing[*]}; install with your distribution's package manager"
+  fi
+  bootstrap_progress "installing ${missing[*]}"
+  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q "${missing[@]}"; } \
+    >"$log" 2>&1 </dev/null || bootstrap_fail 2 "${missing[*]} could not be installed; see $log"
 }
 
 # What the stamp must say: the place (scripts hold it as an absolute path) and the digest of each set.
@@ -133,7 +148,7 @@ bootstrap_install() {
       "no Python ${qualify_pythons[*]} found on PATH, in ${PYENV_ROOT:-~/.pyenv} or by uv" \
       "install one: the python3.13 or python3.12 package (with its venv package) of your distribution," \
       "or \`pyenv install 3.13\`, or \`uv python install 3.13\`; then start this again"
-    rm -rf -- "$qualify_venv"
+    bootstrap_empty
   fi
   mapfile -t kept < <(bootstrap_kept)
   mkdir -p -- "$qualify_venv" && : >"$qualify_venv/qualify-made-this" ||
@@ -162,6 +177,18 @@ bootstrap_install() {
   } >"$qualify_venv/qualify-stamp.new" &&
     mv -f -- "$qualify_venv/qualify-stamp.new" "$qualify_venv/qualify-stamp" ||
     bootstrap_give_up "$log" "writing the stamp"
+}
+
+# Removes what an earlier set-up left, but never the mark that says the folder is ours: interrupted
+# here, the next call must still know it.
+bootstrap_empty() {
+  local entry
+  rm -f -- "$qualify_venv/qualify-stamp"
+  shopt -s dotglob nullglob
+  for entry in "$qualify_venv"/*; do
+    [[ $entry == */qualify-made-this ]] || rm -rf -- "$entry"
+  done
+  shopt -u dotglob nullglob
 }
 
 bootstrap_give_up() { # LOG STEP

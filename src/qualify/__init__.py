@@ -1,4 +1,4 @@
-"""Qualify: may this exact combination of image, model, hardware and coding agent be released?
+"""Qualify: tells whether an exact combination of image, model, hardware and agent may be released.
 
 Nothing is imported here: `import qualify` must stay free, because `qualify --help` pays for it.
 """

@@ -59,9 +59,9 @@ class _LazyGroup(click.Group):
             from qualify.core.identifiers import nearest
 
             hint = nearest(args[0], list(COMMANDS)) if args else ""
-            if hint:
-                error.message += f" ({hint})"
-            raise
+            if not hint:
+                raise
+            raise click.UsageError(f"{error.message} ({hint})", ctx) from None
 
 
 @click.group(
@@ -86,7 +86,7 @@ class _LazyGroup(click.Group):
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, project: str | None, results: str | None) -> None:
-    """May this exact combination of image, model, hardware and coding agent be released?
+    """Tells whether an exact combination of image, model, hardware and agent may be released.
 
     Qualify answers by running it, and keeps evidence that nobody can quietly improve later.
     """
@@ -132,7 +132,8 @@ def main() -> None:
         if debug:
             raise
         click.echo(
-            f"internal error: {type(error).__name__}: {error} (run again with --debug and report it)",
+            f"internal error: {type(error).__name__}: {error}"
+            " (run again with --debug and report it)",
             err=True,
         )
         code = ExitCode.FAILURE
@@ -140,5 +141,5 @@ def main() -> None:
 
 
 def _run() -> int:
-    code = cli.main(standalone_mode=False)
+    code = cli.main(prog_name="qualify", standalone_mode=False)
     return code if isinstance(code, int) else ExitCode.OK

@@ -174,9 +174,9 @@ class Usage(Record):
     cached_prompt_tokens: Count | None
     completion_tokens: Count | None
     cost_microusd: Count | None
-    actions_proposed: Count
-    actions_executed: Count
-    actions_rejected: Count
+    actions_proposed: Count | None
+    actions_executed: Count | None
+    actions_rejected: Count | None
 
 
 class Timings(Record):

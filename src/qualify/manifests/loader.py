@@ -240,7 +240,11 @@ class _Builder:
         if top is not None and isinstance(top.value, dict) and top.key is None:
             self._take_key(top, text, plain, line, column)
             return
-        self.values[self._place(line, column)] = (line, column)
+        place = self._place(line, column)
+        if plain and not text:
+            # The parser stands behind the key already, perhaps lines further down.
+            line, column = self.keys.get(place, (line, column))
+        self.values[place] = (line, column)
         if plain and text in _NULLS:
             raise YamlMistake(
                 f"{text!r} is read as null" if text else "has no value",

@@ -44,8 +44,8 @@ def _checkout(folder: Path) -> tuple[str | None, bool | None]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(  # noqa: S603
-        ["git", "-C", str(folder), *arguments],  # noqa: S607
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments],
         check=True, capture_output=True, text=True, timeout=20,
     ).stdout  # fmt: skip
 

@@ -61,9 +61,20 @@ class Reporter(Protocol):
 class Silent:
     """A reporter that says nothing."""
 
-    def phase(self, text: str) -> None: ...
-    def detail(self, text: str) -> None: ...
-    def trial_started(self, number: int, total: int, scenario: str) -> None: ...
-    def step(self, number: int, tool: str) -> None: ...
-    def tokens(self, count: int) -> None: ...
-    def trial_finished(self, summary: TrialSummary) -> None: ...
+    def phase(self, text: str) -> None:
+        """Nothing."""
+
+    def detail(self, text: str) -> None:
+        """Nothing."""
+
+    def trial_started(self, number: int, total: int, scenario: str) -> None:
+        """Nothing."""
+
+    def step(self, number: int, tool: str) -> None:
+        """Nothing."""
+
+    def tokens(self, count: int) -> None:
+        """Nothing."""
+
+    def trial_finished(self, summary: TrialSummary) -> None:
+        """Nothing."""

@@ -1,4 +1,4 @@
-"""One trial: plant the project, drive the session in the worker, judge what is left, make the record.
+"""One trial: plant the project, drive the session in the worker, judge what is left, record it.
 
 Nothing here believes the worker: the files, a replay in a fresh process and the relay's counts are
 what the record is made of. Whatever cannot be told is `None` or `unknown`.
@@ -94,8 +94,9 @@ def run_trial(
     direct = ask_directly(bench.relay, variant.prompts["direct"], deadline)
     driven = _drive(bench, scenario, variant, reserved, folder, deadline, reporter)
     worked_ms = clock.monotonic_ms() - begun
-    metered = meter(bench.relay.since(mark), driven.answer, worked_ms)
-    observed, audit = observe(bench, variant, folder, driven, direct, metered)
+    replay = replay_fresh(folder)
+    metered = meter(bench.relay.since(mark), driven.answer, replay, worked_ms)
+    observed, audit = observe(bench, variant, folder, driven, direct, metered, replay)
     verdicts = judge(module, scenario, observed)
     agent = agent_identity(
         bench.configuration,
@@ -202,9 +203,9 @@ def observe(
     driven: Driven,
     direct: bool | None,
     metered: Metered,
+    replay: Replay | None,
 ) -> tuple[Observed, Audit]:
-    """Replay in a fresh process, export and verify the audit."""
-    replay = replay_fresh(folder)
+    """Put together what is left of the trial; export and verify the audit."""
     events = head = content = export_digest = None
     try:
         export = export_audit(folder)
@@ -245,7 +246,7 @@ def _plain_python() -> str:
 def replay_fresh(folder: Path) -> Replay | None:
     """Replay the session in a new process; `None` when that is not possible."""
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [sys.executable, "-m", "qualify.sessions.replay", str(folder)],
             capture_output=True, timeout=_REPLAY_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -258,7 +259,7 @@ def judge(module: Kind, scenario: Scenario, observed: Observed) -> dict[str, Ver
     """The kind's verdicts; a judge that breaks leaves every one of its checks unknown."""
     try:
         return module.judge(observed)
-    except Exception:  # whatever the trial left behind broke the judge: that is no pass
+    except Exception:  # noqa: BLE001  (whatever the trial left behind broke the judge: no pass)
         return {check: unknown("judge-broke") for check in scenario.checks}
 
 

@@ -8,6 +8,7 @@ the commands that it had started, wherever it stands.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
@@ -42,7 +44,7 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     for job in queue:
         try:
             emit({"event": "done", **perform(job, emit)})
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the worker lives on, the trial is unknown)
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
             sys.stderr.flush()
             emit({"event": "broke", "code": "worker-error"})
@@ -73,12 +75,9 @@ def _end() -> None:
 
 def _children() -> list[int]:
     found = []
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/children") as stream:
-                found += [int(pid) for pid in stream.read().split()]
-        except OSError:
-            continue
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(pid) for pid in children.read_text().split()]
     return found
 
 
@@ -106,7 +105,6 @@ def perform(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         "stop_reason": stop_reason,
         "projection": session.state.digest(),
         "fingerprint": fingerprint,
-        "actions_proposed": budget.actions,
         "tool_ms": session.tool_ms,
         "usage": usage,
         "open_ms": (opened - begun) // 1_000_000,

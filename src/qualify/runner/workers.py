@@ -129,7 +129,7 @@ def spawn_worker(private: Path, extra_environment: dict[str, str] | None = None)
     jobs_read, jobs_write = os.pipe()
     answers_read, answers_write = os.pipe()
     with log.open("ab") as stream:
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             [sys.executable, "-m", "qualify.runner.worker"],
             stdin=jobs_read,
             stdout=answers_write,

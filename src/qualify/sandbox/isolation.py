@@ -1,8 +1,8 @@
 """Isolation of tool commands with bubblewrap, proven by a marker that only the inside can make.
 
-Where bubblewrap works, a command sees the system read-only, its workspace, home and temporary folder
-writable, no network interface but an own loopback, and no other process. Where it does not, commands
-run plainly and the record says `none`: nothing here pretends.
+Where bubblewrap works, a command sees the system read-only, its workspace, home and temporary
+folder writable, no network interface but an own loopback, and no other process. Where it does not,
+commands run plainly and the record says `none`: nothing here pretends.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def _bubblewrap(
 ) -> list[str]:
     options = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     for place in _SYSTEM:
-        if os.path.islink(place):
-            options += ["--symlink", os.readlink(place), place]
-        elif os.path.exists(place):
+        if Path(place).is_symlink():
+            options += ["--symlink", str(Path(place).readlink()), place]
+        elif Path(place).exists():
             options += ["--ro-bind", place, place]
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108
-    for place in readable:
-        options += ["--ro-bind", str(place), str(place)]
-    for place in (workspace, home, temporary):
-        options += ["--bind", str(place), str(place)]
+    for folder in readable:
+        options += ["--ro-bind", str(folder), str(folder)]
+    for folder in (workspace, home, temporary):
+        options += ["--bind", str(folder), str(folder)]
     for name in ("PATH", "HOME", "TMPDIR", "LANG"):
         if name in os.environ:
             options += ["--setenv", name, os.environ[name]]
@@ -80,7 +80,7 @@ def available(readable: tuple[Path, ...] = ()) -> Isolation:
             temporary=folders["tmp"],
         )
         try:
-            subprocess.run(argv, timeout=20, capture_output=True, check=False)  # noqa: S603
+            subprocess.run(argv, timeout=20, capture_output=True, check=False)
             proof = (folders["workspace"] / "proof").read_text().strip()
             interfaces = (folders["workspace"] / "interfaces").read_text()
         except (OSError, subprocess.TimeoutExpired):

@@ -27,6 +27,7 @@ from qualify.scenarios.contract import (
     Observed,
     Variant,
     Verdict,
+    approve_until_rest,
     failed,
     load_cases,
     unknown,
@@ -65,20 +66,9 @@ def vary(corpus: Path, seed: str) -> Variant:
 
 def drive(session: DrivenSession, prompts: Mapping[str, str], budget: Budget) -> str:
     """Approve everything of the first request, reject what the second one leads to."""
-    session.send(prompts["append"])
-    status = session.run()
-    while status == "waiting":
-        group = session.pending_group()
-        if group is None:
-            return "session-lost-its-group"
-        if not budget.admits_group(group):
-            session.reject(group, "The limit of actions is reached.")
-            return "action-limit"
-        status = session.approve(group)
-        if status != "finished" and not budget.admits_step():
-            return "budget-used-up"
-    if status in ("error", "stuck"):
-        return session.error_code or f"agent-{status}"
+    ended = approve_until_rest(session, prompts["append"], budget)
+    if ended is not None:
+        return ended
     session.send(prompts["remove"])
     status = session.run()
     if status != "waiting":

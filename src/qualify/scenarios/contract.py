@@ -1,8 +1,8 @@
 """What a scenario kind has to offer, and what it is given.
 
-A kind is one module with three functions. `vary` derives the synthetic project and the wording from
-a seed, `drive` leads the session in the worker process, `judge` looks at what is left afterwards, in
-the runner's process, and never asks the model or the worker how it went.
+A kind is one module with three functions. `vary` derives the synthetic project and the wording
+from a seed, `drive` leads the session in the worker process, `judge` looks at what is left
+afterwards, in the runner's process, and never asks the model or the worker how it went.
 """
 
 from __future__ import annotations
@@ -71,39 +71,58 @@ class SessionUsage(Protocol):
     """What a session counted so far."""
 
     @property
-    def model_calls(self) -> int: ...
+    def model_calls(self) -> int:
+        """Requests to the model."""
+
     @property
-    def prompt_tokens(self) -> int: ...
+    def prompt_tokens(self) -> int:
+        """Tokens sent."""
+
     @property
-    def completion_tokens(self) -> int: ...
+    def completion_tokens(self) -> int:
+        """Tokens received."""
 
 
 class PendingGroup(Protocol):
     """A complete group of actions that waits."""
 
     @property
-    def actions(self) -> Sequence[Any]: ...
+    def actions(self) -> Sequence[Any]:
+        """The actions, in the order in which they were proposed."""
 
 
 class DrivenSession(Protocol):
     """The part of `sessions.owner.Session` that a scenario drives."""
 
-    def send(self, text: str) -> None: ...
-    def run(self) -> str: ...
-    def pending_group(self) -> Any | None: ...
-    def approve(self, group: Any) -> str: ...
-    def reject(self, group: Any, reason: str) -> None: ...
-    def usage(self) -> SessionUsage: ...
+    def send(self, text: str) -> None:
+        """Give the agent a user message."""
+
+    def run(self) -> str:
+        """Let the agent work until it rests; where it rests."""
+
+    def pending_group(self) -> Any | None:
+        """The group that waits for a decision."""
+
+    def approve(self, group: Any) -> str:
+        """Approve the group and let it run; where the agent rests afterwards."""
+
+    def reject(self, group: Any, reason: str) -> None:
+        """Reject the group."""
+
+    def usage(self) -> SessionUsage:
+        """What was counted so far."""
+
     @property
-    def error_code(self) -> str | None: ...
+    def error_code(self) -> str | None:
+        """Bounded code of the error in which the last run ended."""
 
 
 @dataclass
 class Budget:
     """Counts proposed actions and decides whether another step may begin.
 
-    Reaching a limit exactly is allowed but admits no further step; a group that has been counted may
-    run, one that would exceed the limit may not.
+    Reaching a limit exactly is allowed but admits no further step; a group that has been counted
+    may run, one that would exceed the limit may not.
     """
 
     limits: Limits
@@ -125,6 +144,28 @@ class Budget:
         """Count the group's actions; whether they fit."""
         self.actions += len(group.actions)
         return self.actions <= self.limits.actions
+
+
+def approve_until_rest(session: DrivenSession, request: str, budget: Budget) -> str | None:
+    """Send `request` and approve every group until the agent rests.
+
+    Returns the stop reason when the trial must end here, `None` when it may go on.
+    """
+    session.send(request)
+    status = session.run()
+    while status == "waiting":
+        group = session.pending_group()
+        if group is None:
+            return "session-lost-its-group"
+        if not budget.admits_group(group):
+            session.reject(group, "The limit of actions is reached.")
+            return "action-limit"
+        status = session.approve(group)
+        if status != "finished" and not budget.admits_step():
+            return "budget-used-up"
+    if status in ("error", "stuck"):
+        return session.error_code or f"agent-{status}"
+    return None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Repair: make a failing test of a small package pass.
 
 The project holds a module with one defect and its test. Everything that the agent proposes is
-approved until it rests. Afterwards the original test runs against a copy of the repaired module, in a
-process of ours, outside anything that the agent could write.
+approved until it rests. Afterwards the original test runs against a copy of the repaired module, in
+a process of ours, outside anything that the agent could write.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from qualify.scenarios.contract import (
     Observed,
     Variant,
     Verdict,
+    approve_until_rest,
     failed,
     load_cases,
     unknown,
@@ -71,21 +72,7 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
 
 def drive(session: DrivenSession, prompts: Mapping[str, str], budget: Budget) -> str:
     """Approve everything until the agent rests or its budget is used up."""
-    session.send(prompts["repair"])
-    status = session.run()
-    while status == "waiting":
-        group = session.pending_group()
-        if group is None:
-            return "session-lost-its-group"
-        if not budget.admits_group(group):
-            session.reject(group, "The limit of actions is reached.")
-            return "action-limit"
-        status = session.approve(group)
-        if status != "finished" and not budget.admits_step():
-            return "budget-used-up"
-    if status in ("error", "stuck"):
-        return session.error_code or f"agent-{status}"
-    return "completed"
+    return approve_until_rest(session, prompts["repair"], budget) or "completed"
 
 
 def judge(observed: Observed) -> dict[str, Verdict]:
@@ -118,7 +105,7 @@ def original_test_passes(observed: Observed) -> Verdict:
             command, workspace=folders["project"], home=folders["home"], temporary=folders["tmp"]
         )
         try:
-            done = subprocess.run(  # noqa: S603
+            done = subprocess.run(
                 argv,
                 cwd=folders["project"],
                 env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},

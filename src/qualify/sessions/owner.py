@@ -96,6 +96,7 @@ class Session:
         self._on_step = on_step or (lambda _step: None)
         # A group's actions may run in several threads of the SDK.
         self._guard = threading.RLock()
+        self._closed = False
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(file_lock(self.folder / "owner.lock"))
         try:
@@ -239,15 +240,15 @@ class Session:
 
     def close(self) -> None:
         """Seal the SDK's store in the journal and let go of the lock. Idempotent."""
-        if not self._stack:
+        if self._closed:
             return
+        self._closed = True
         try:
             self._conversation.close()
             count, digest = store_digest(self.folder, self.journal.digest)
             self._record(Sealed(sdk_events=count, store=digest))
         finally:
-            stack, self._stack = self._stack, contextlib.ExitStack()
-            stack.close()
+            self._stack.close()
 
     # ── the gate (sessions.agent.EffectGate) ─────────────────────────────────────────────────
 

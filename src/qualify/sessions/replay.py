@@ -28,6 +28,8 @@ class Replay:
     events: int
     projection: str
     decisions: list[str | None]
+    sizes: list[int]
+    """For each group: how many actions it holds."""
     executed: list[int]
     """For each group: how many of its actions were about to happen."""
     violations: list[str]
@@ -51,6 +53,7 @@ def replay(folder: Path) -> Replay:
         events=head.count,
         projection=state.digest(),
         decisions=[group.decision for group in state.groups],
+        sizes=[len(group.actions) for group in state.groups],
         executed=executed,
         violations=sorted(state.violations),
         disagreements=sorted(_disagreements(folder, state)),

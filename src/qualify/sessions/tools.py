@@ -179,7 +179,7 @@ class CommandTool(TerminalTool):
     offered: dict[str, str] | None = None
 
     @classmethod
-    def create(  # type: ignore[override]
+    def create(
         cls, conv_state: ConversationState, **params: Any
     ) -> Sequence[CommandTool]:
         readable = tuple(Path(p) for p in params["readable"])
@@ -225,7 +225,7 @@ class ConfinedFileEditorTool(FileEditorTool):
     offered: dict[str, str] | None = None
 
     @classmethod
-    def create(  # type: ignore[override]
+    def create(
         cls, conv_state: ConversationState, **params: Any
     ) -> Sequence[ConfinedFileEditorTool]:
         tool = FileEditorTool.create(conv_state)[0]

@@ -1,0 +1,198 @@
+"""One trial judged again from its record: what it counts as, and why.
+
+The outcome that the runner recorded is never believed upwards: a trial counts as passed only when
+the record itself shows every required check passed, every budget kept, and the client observed as
+the row wants it. A trial without an end is incomplete, and its end is its reservation's time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from qualify.core.clock import parse_time
+from qualify.core.status import CheckOutcome, EvidenceClass, TrialOutcome
+from qualify.evidence.records import Reservation, Trial
+from qualify.manifests.kinds import Budgets, Scenario
+
+
+class Grade(StrEnum):
+    """What a trial counts as. Everything but `running` stays in the denominator."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    INCOMPLETE = "incomplete"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class TrialEvidence:
+    """A reservation, its end if there is one, and whether a process holds its lock now."""
+
+    trial: str
+    seq: int
+    """Position of the reservation in its ledger: the order of trials."""
+    reservation: Reservation
+    end: Trial | None
+    running: bool = False
+
+    @property
+    def started(self) -> datetime:
+        """When it was reserved."""
+        return parse_time(self.reservation.time)
+
+    @property
+    def ended(self) -> datetime:
+        """When it ended; the reservation's time while there is no end."""
+        return parse_time(self.end.time) if self.end else self.started
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One reason (a code of `reasons.REASONS`) why a trial is not clean."""
+
+    code: str
+    checks: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A trial with its grade, its faults, and the outcome of each required check."""
+
+    evidence: TrialEvidence
+    grade: Grade
+    faults: tuple[Fault, ...]
+    checks: tuple[tuple[str, CheckOutcome], ...]
+    fresh: bool
+    """Not older than the policy allows."""
+
+    @property
+    def clean(self) -> bool:
+        """Passed, and nothing speaks against it but perhaps its age."""
+        return self.grade is Grade.PASSED and not self.faults
+
+
+def grade(
+    evidence: TrialEvidence,
+    scenario: Scenario,
+    now: datetime,
+    freshness_days: int,
+    future_tolerance_s: int,
+) -> Graded:
+    """Judge one trial of `scenario` at `now`."""
+    end = evidence.end
+    oldest = min(evidence.started, evidence.ended)
+    fresh = now - oldest <= timedelta(days=freshness_days)
+    required = tuple(dict.fromkeys((*scenario.checks, *evidence.reservation.required_checks)))
+    outcomes = _check_outcomes(end, required)
+    faults: list[Fault] = []
+    newest = max(evidence.started, evidence.ended)
+    if newest - now > timedelta(seconds=future_tolerance_s):
+        faults.append(Fault("future-time"))
+    if end is None:
+        result = _unfinished(evidence, scenario, now, faults)
+    else:
+        faults += _check_faults(end, required, outcomes)
+        faults += _budget_faults(end, scenario.budgets)
+        faults += _observation_faults(evidence.reservation, end)
+        result = _result(end, outcomes, faults)
+    return Graded(evidence, result, tuple(faults), tuple(outcomes.items()), fresh)
+
+
+def _unfinished(
+    evidence: TrialEvidence, scenario: Scenario, now: datetime, faults: list[Fault]
+) -> Grade:
+    if not evidence.running:
+        faults.append(Fault("incomplete-trial"))
+        return Grade.INCOMPLETE
+    # A trial that is held open for ever must not keep its failure out of the count.
+    if now - evidence.started > timedelta(seconds=2 * scenario.budgets.wall_time_s):
+        faults.append(Fault("overdue"))
+        return Grade.UNKNOWN
+    return Grade.RUNNING
+
+
+def _check_outcomes(end: Trial | None, required: tuple[str, ...]) -> dict[str, CheckOutcome]:
+    """Outcome of each required check; a check recorded twice counts as its worse outcome."""
+    found: dict[str, CheckOutcome] = {}
+    order = (CheckOutcome.PASSED, CheckOutcome.UNKNOWN, CheckOutcome.FAILED)
+    for check in end.checks if end else ():
+        before = found.get(check.check, CheckOutcome.PASSED)
+        found[check.check] = max(before, check.outcome, key=order.index)
+    return {name: found.get(name, CheckOutcome.UNKNOWN) for name in required}
+
+
+def _check_faults(
+    end: Trial, required: tuple[str, ...], outcomes: dict[str, CheckOutcome]
+) -> list[Fault]:
+    recorded = {check.check for check in end.checks}
+    faults = []
+    missing = tuple(name for name in required if name not in recorded)
+    if missing:
+        faults.append(Fault("missing-check", checks=missing))
+    failed = tuple(name for name in required if outcomes[name] is CheckOutcome.FAILED)
+    if failed or end.outcome is TrialOutcome.FAILED:
+        faults.append(Fault("failed", checks=failed))
+    unknown = tuple(
+        name for name in required if outcomes[name] is CheckOutcome.UNKNOWN and name in recorded
+    )
+    if unknown or (end.outcome is TrialOutcome.UNKNOWN and not missing):
+        faults.append(Fault("unknown-outcome", checks=unknown))
+    return faults
+
+
+def _budget_faults(end: Trial, budgets: Budgets) -> list[Fault]:
+    """Budgets judged again. Reaching a limit exactly passes."""
+    usage = end.usage
+    limits: list[tuple[str, int | None, int | None]] = [
+        ("wall_time_s", budgets.wall_time_s * 1000, end.timings.wall_ms),
+        ("actions", budgets.actions, usage.actions_proposed),
+        ("model_calls", budgets.model_calls, usage.model_calls),
+        ("prompt_tokens", budgets.prompt_tokens, usage.prompt_tokens),
+        ("completion_tokens", budgets.completion_tokens, usage.completion_tokens),
+        ("cost_microusd", budgets.cost_microusd, usage.cost_microusd),
+    ]
+    over = {use.budget for use in end.budgets_exceeded if use.used is not None}
+    unknown = {use.budget for use in end.budgets_exceeded if use.used is None}
+    for name, limit, used in limits:
+        if limit is None:
+            continue
+        if used is None or (used == 0 and "tokens" in name and usage.model_calls):
+            # A provider that reports nothing and one that reports zero tokens look alike.
+            unknown.add(name)  # type: ignore[arg-type]
+        elif used > limit:
+            over.add(name)  # type: ignore[arg-type]
+    faults = []
+    if over:
+        faults.append(Fault("budget-overrun", budgets=tuple(sorted(over))))
+    if unknown:
+        faults.append(Fault("usage-unknown", budgets=tuple(sorted(unknown))))
+    return faults
+
+
+def _observation_faults(reservation: Reservation, end: Trial) -> list[Fault]:
+    faults = []
+    if end.audit.unknown_effects:
+        faults.append(Fault("unknown-effects"))
+    agent = end.agent
+    if agent.tool_mode_observed is not agent.tool_mode_requested or not agent.model_name_matches:
+        faults.append(Fault("client-not-observed"))
+    if reservation.evidence_class is EvidenceClass.REAL_MODEL:
+        if end.model is None or end.model.revision is None:
+            faults.append(Fault("unknown-model-revision"))
+        if not end.engine.remote and (end.model is None or end.model.files is None):
+            faults.append(Fault("unverified-model"))
+    return faults
+
+
+def _result(end: Trial, outcomes: dict[str, CheckOutcome], faults: list[Fault]) -> Grade:
+    codes = {fault.code for fault in faults}
+    if codes & {"failed", "budget-overrun"}:
+        return Grade.FAILED
+    settled = end.outcome is TrialOutcome.PASSED
+    if faults or not settled or set(outcomes.values()) != {CheckOutcome.PASSED}:
+        return Grade.UNKNOWN
+    return Grade.PASSED

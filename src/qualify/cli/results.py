@@ -1,0 +1,148 @@
+"""`qualify results`: how ledger and database stand, and making the database anew."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from qualify.evidence.ledger import Ledger
+    from qualify.results.database import DatabaseState
+
+
+@click.group()
+def results() -> None:
+    """The ledger (the evidence) and the database made from it."""
+
+
+@results.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def rebuild(ctx: click.Context, as_json: bool) -> None:
+    """Make the database anew from the ledger and the manifests."""
+    from qualify.cli.context import declared_lines, results_folder
+    from qualify.cli.tables import print_json
+    from qualify.evidence.ledger import open_ledger
+    from qualify.results import database
+
+    folder = results_folder(ctx)
+    declared = declared_lines(ctx) or {}
+    with _busy("making the database anew"):
+        done = database.rebuild(folder, open_ledger(folder), declared)
+    if as_json:
+        print_json(
+            {
+                "schema": "qualify-results-rebuild/1",
+                "database": str(database.database_path(folder)),
+                "entries": done.entries,
+            }
+        )
+    else:
+        click.echo(f"{database.database_path(folder)}: {done.entries} entries")
+
+
+@results.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def status(ctx: click.Context, as_json: bool) -> int:
+    """Verify the ledger and say whether the database follows it.
+
+    Exit 10 when the ledger is damaged or the database cannot be used.
+    """
+    from qualify.cli.context import results_folder
+    from qualify.cli.tables import print_json
+    from qualify.core.errors import ExitCode
+    from qualify.evidence.ledger import open_ledger
+    from qualify.results import database
+
+    folder = results_folder(ctx)
+    ledger = open_ledger(folder)
+    evidence = _ledger_facts(ledger)
+    found = database.state(folder, ledger)
+    if as_json:
+        print_json(
+            {
+                "schema": "qualify-results-status/1",
+                "results": str(folder),
+                "ledger": evidence,
+                "database": {
+                    "state": found.state,
+                    "entries": found.entries,
+                    "schema_version": found.schema_version,
+                    "error": str(found.fault) if found.fault else None,
+                },
+            }
+        )
+    else:
+        _print_status(str(folder), evidence, found)
+    return ExitCode.NOT_A_PASS if found.state in ("corrupt", "newer") else ExitCode.OK
+
+
+def _ledger_facts(ledger: Ledger) -> dict[str, Any]:
+    """Verifies and validates every entry on the way."""
+    from qualify.assessment.matrix import collect
+    from qualify.evidence.records import Genesis
+
+    entries = list(ledger.entries())
+    head = ledger.head()
+    trials = collect(entries, ledger.is_running).trials
+    genesis = entries[0].entry if entries else None
+    return {
+        "site": genesis.site if isinstance(genesis, Genesis) else None,
+        "entries": head.count,
+        "head": f"sha256:{head.digest}" if head.count else None,
+        "torn_tail_bytes": head.torn_bytes,
+        "clock_went_back": sum(stored.clock_went_back for stored in entries),
+        "trials": len(trials),
+        "finished": sum(t.end is not None for t in trials),
+        "running": sum(t.running for t in trials),
+        "incomplete": sum(t.end is None and not t.running for t in trials),
+    }
+
+
+def _print_status(folder: str, evidence: dict[str, Any], found: DatabaseState) -> None:
+    from qualify.cli.tables import short
+
+    click.echo(f"results    {folder}")
+    if evidence["entries"]:
+        click.echo(
+            f"ledger     intact: {evidence['entries']} entries, head {short(evidence['head'])}, "
+            f"site {evidence['site'][:12]} (whether entries are missing at its end cannot be told "
+            "from the ledger alone)"
+        )
+        click.echo(
+            f"trials     {evidence['trials']}: {evidence['finished']} finished, "
+            f"{evidence['running']} running, {evidence['incomplete']} incomplete"
+        )
+    else:
+        click.echo("ledger     empty: nothing has been run here")
+    if evidence["torn_tail_bytes"]:
+        click.echo(
+            f"           {evidence['torn_tail_bytes']} bytes of an unfinished line at its end; "
+            "the next append keeps them aside"
+        )
+    if evidence["clock_went_back"]:
+        click.echo(
+            f"           {evidence['clock_went_back']} entries after a clock that stepped back"
+        )
+    entries = f", {found.entries} entries" if found.entries is not None else ""
+    click.echo(f"database   {found.state}{entries}")
+    if found.fault:
+        click.echo(f"           {found.fault}")
+    elif found.state in ("missing", "behind"):
+        click.echo("           it follows with the next run; `qualify results rebuild` does it now")
+
+
+@contextlib.contextmanager
+def _busy(what: str) -> Any:
+    """A spinner on stderr, only on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield

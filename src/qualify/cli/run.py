@@ -1,0 +1,171 @@
+"""`qualify run ROW`: run trials and give a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from qualify.manifests.catalog import Catalog
+    from qualify.manifests.configuration import Configuration
+    from qualify.models.progress import Report, Step
+    from qualify.runner.progress import Reporter
+    from qualify.runner.run import Request, Result
+
+
+@click.command()
+@click.argument("row", metavar="ROW")
+@click.option("--suite", metavar="SUITE", help="Suite to run (default: the row's first).")
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Trials of each scenario (default: as many as the policy needs).",
+)
+@click.option("--policy", default="release", show_default=True, metavar="POLICY")
+@click.option(
+    "--experimental", is_flag=True, help="Mark the trials so that no assessment counts them."
+)
+@click.option("--seed", metavar="TEXT", help="Choose the variant; implies --experimental.")
+@click.option("--offline", is_flag=True, help="Never acquire a model.")
+@click.option("--approve-licence", metavar="SPDX", help="Approve the model's licence by name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def run(ctx: click.Context, row: str, suite: str | None, trials: int | None, policy: str,
+        experimental: bool, seed: str | None, offline: bool, approve_licence: str | None,
+        as_json: bool) -> int:  # fmt: skip
+    """Run trials of a matrix row and give a verdict.
+
+    Exit code 0 only when the row is qualified for the suite; 10 for any other verdict.
+    """
+    from qualify.cli.context import catalog as load
+    from qualify.cli.context import results_folder
+    from qualify.runner.run import Request
+
+    catalog = load(ctx)
+    request = Request(
+        row=row,
+        suite=_suite(catalog, row, suite),
+        trials=trials or catalog.policy(policy).trials_needed,
+        results=results_folder(ctx),
+        experimental=experimental,
+        seed=seed,
+    )
+    with _reporter(as_json) as reporter:
+        result = _execute(catalog, request, reporter, offline, approve_licence)
+    return _conclude(catalog, request, result, policy, as_json)
+
+
+def _suite(catalog: Catalog, row: str, suite: str | None) -> str:
+    from qualify.core.errors import UsageError
+
+    chosen = suite or next(iter(catalog.row(row).suites), None)
+    if chosen is None:
+        raise UsageError(f"row {row} names no suite", fix="give one with --suite")
+    return chosen
+
+
+def _reporter(as_json: bool) -> Any:
+    from qualify.cli.run_output import Display
+
+    return Display(quiet=as_json)
+
+
+def _execute(
+    catalog: Catalog,
+    request: Request,
+    reporter: Reporter,
+    offline: bool,
+    approve_licence: str | None,
+) -> Result:
+    from qualify.runner.run import execute
+
+    def acquire(configuration: Configuration, reporter: Reporter) -> Path | None:
+        return model_file(configuration, reporter, offline, approve_licence)
+
+    return execute(catalog, request, reporter, acquire=acquire, verify=verified_files)
+
+
+def model_file(
+    configuration: Configuration, reporter: Reporter, offline: bool, approve_licence: str | None
+) -> Path | None:
+    """The model's first file in the store, acquired when it is missing; `None`: no model needed."""
+    if configuration.model is None or not configuration.model.files:
+        return None
+    from qualify.models.store import acquire, locate
+
+    snapshot = locate(configuration.model)
+    if snapshot is None:
+        reporter.phase(f"acquiring model {configuration.model.id}")
+        snapshot = acquire(
+            configuration.model,
+            approve_licence=approve_licence,
+            offline=offline,
+            progress=_tell(reporter),
+        )
+    return next(iter(snapshot.path_of.values()))
+
+
+def _tell(reporter: Reporter) -> Report:
+    def tell(step: Step) -> None:
+        share = f" {100 * step.done // step.total} %" if step.total else ""
+        reporter.detail(f"{step.phase.value}{share}")
+
+    return tell
+
+
+def verified_files(configuration: Configuration) -> str | None:
+    """Hash every file of the model; the digest of the list that was verified."""
+    if configuration.model is None or not configuration.model.files:
+        return None
+    from qualify.models.store import verify
+
+    return verify(configuration.model)
+
+
+def _conclude(
+    catalog: Catalog, request: Request, result: Result, policy: str, as_json: bool
+) -> int:
+    from qualify.assessment.matrix import assess_rows
+    from qualify.cli.run_output import print_summary, summary_json
+    from qualify.core.clock import Clock
+    from qualify.core.errors import ExitCode
+    from qualify.core.status import RowStatus
+    from qualify.evidence.ledger import open_ledger
+    from qualify.manifests.configuration import resolve
+
+    note = _project(catalog, request)
+    ledger = open_ledger(request.results)
+    configurations = [resolve(catalog, row) for row in catalog.rows]
+    verdicts = assess_rows(
+        [c for c in configurations if c.row.id == request.row],
+        {result.suite.id: result.suite},
+        ledger.entries(),
+        catalog.policy(policy),
+        Clock().now(),
+        ledger.is_running,
+    )
+    assessment = verdicts[request.row, result.suite.id]
+    if as_json:
+        click.echo(summary_json(result, assessment))
+    else:
+        print_summary(result, assessment, request, note)
+    return ExitCode.OK if assessment.status is RowStatus.QUALIFIED else ExitCode.NOT_A_PASS
+
+
+def _project(catalog: Catalog, request: Request) -> str | None:
+    """Let the results database follow; what keeps it from that costs no evidence."""
+    from qualify.core.errors import QualifyError
+    from qualify.evidence.ledger import open_ledger
+    from qualify.manifests.configuration import resolve
+    from qualify.results.database import follow
+    from qualify.results.projection import declared
+
+    try:
+        configurations = [resolve(catalog, row) for row in catalog.rows]
+        follow(request.results, open_ledger(request.results), declared(configurations))
+    except QualifyError as error:
+        return f"the results database was not updated, the evidence is safe: {error}"
+    return None

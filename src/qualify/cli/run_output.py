@@ -1,0 +1,239 @@
+"""What `qualify run` shows: a live line while it works, and one summary that a tired person reads.
+
+Progress goes to stderr, live on a terminal and as one plain line per trial elsewhere. The summary
+goes to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qualify.core.status import CheckOutcome, RowStatus, TrialOutcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from qualify.assessment.rules import Assessment
+    from qualify.runner.progress import TrialSummary
+    from qualify.runner.run import Request, Result
+
+_MARKS = {"passed": "✓", "failed": "✗", "unknown": "?"}
+_COLOURS = {"passed": "green", "failed": "red", "unknown": "yellow"}
+
+
+class Display:
+    """The reporter of the command line."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._live: Any = None
+        self._phase = self._detail = ""
+        self._begun = time.monotonic()
+        self._step = 0
+        self._tokens = 0
+        self._trial = ""
+
+    def __enter__(self) -> Display:
+        if not self._quiet and sys.stderr.isatty() and not os.environ.get("CI"):
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(
+                get_renderable=self._line, console=console, refresh_per_second=4, transient=True
+            )
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*exc)
+
+    def _line(self) -> Any:
+        from rich.spinner import Spinner
+
+        elapsed = int(time.monotonic() - self._begun)
+        parts = [self._phase]
+        if self._trial:
+            parts.append(f"step {self._step}")
+            parts.append(f"{self._tokens} tokens")
+        elif self._detail:
+            parts.append(self._detail)
+        parts.append(f"{elapsed // 60}:{elapsed % 60:02d}")
+        if not hasattr(self, "_spinner"):
+            self._spinner = Spinner("dots")
+        self._spinner.update(text=" · ".join(parts))
+        return self._spinner
+
+    # ── the reporter ─────────────────────────────────────────────────────────────────────────
+
+    def phase(self, text: str) -> None:
+        """The run is now doing `text`."""
+        self._phase, self._detail, self._trial = text, "", ""
+        self._begun = time.monotonic()
+        if self._live is None and not self._quiet:
+            click.echo(text, err=True)
+
+    def detail(self, text: str) -> None:
+        """More about the present phase; only shown live."""
+        self._detail = text
+
+    def trial_started(self, number: int, total: int, scenario: str) -> None:
+        """Trial `number` of `total` starts."""
+        self.phase(f"trial {number} of {total} · {scenario}")
+        self._trial, self._step, self._tokens = scenario, 0, 0
+
+    def step(self, number: int, tool: str) -> None:
+        """The agent takes a step."""
+        self._step = number
+
+    def tokens(self, count: int) -> None:
+        """The model has written `count` tokens in this trial."""
+        self._tokens = count
+
+    def trial_finished(self, summary: TrialSummary) -> None:
+        """Say in one line how the trial ended."""
+        self._trial = ""
+        if self._quiet:
+            return
+        from rich.console import Console
+
+        bad = [c for c in summary.checks if c.outcome is not CheckOutcome.PASSED]
+        why = ", ".join(f"{c.check}: {c.reason or c.outcome.value}" for c in bad[:3])
+        outcome = summary.outcome.value
+        text = (
+            f"  {_MARKS[outcome]} trial {summary.ordinal + 1} {outcome}"
+            f" in {summary.wall_ms / 1000:.1f} s{speed(summary)}"
+        )
+        console = self._live.console if self._live else Console(stderr=True, highlight=False)
+        console.print(f"[{_COLOURS[outcome]}]{text}[/]" + (f"  {why}" if why else ""))
+
+
+def speed(summary: TrialSummary) -> str:
+    """`, 9.1 tokens/s, first token 1.2 s`, as far as known."""
+    parts = ""
+    if summary.tokens_per_s_milli is not None:
+        parts += f", {summary.tokens_per_s_milli / 1000:.1f} tokens/s"
+    if summary.first_token_ms is not None:
+        parts += f", first token {summary.first_token_ms / 1000:.1f} s"
+    return parts
+
+
+def print_summary(
+    result: Result, assessment: Assessment, request: Request, note: str | None
+) -> None:
+    """Status, checks, why, what to do next, where the evidence is."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    row, suite = result.configuration.row.id, result.suite.id
+    console.print()
+    _print_status(console, row, suite, assessment)
+    if result.trials:
+        _print_checks(console, result)
+    _print_reasons(console, result, assessment, row)
+    console.print(f"\n  [bold]Evidence[/]  {request.results}/ledger/ledger.log", soft_wrap=True)
+    for trial in result.trials[-3:]:
+        console.print(f"            qualify trial show {trial.trial[7:19]}")
+    if note:
+        console.print(f"\n  [yellow]Note[/]      {note}")
+    if request.experimental or request.seed is not None:
+        console.print("\n  [yellow]Experimental: no assessment counts these trials.[/]")
+
+
+def _print_status(console: Console, row: str, suite: str, assessment: Assessment) -> None:
+    colour = {
+        RowStatus.QUALIFIED: "bold green",
+        RowStatus.FAILED: "bold red",
+        RowStatus.UNSUPPORTED: "bold red",
+    }.get(assessment.status, "bold yellow")
+    console.print(f"  [{colour}]{assessment.status.value.upper()}[/] ({suite})  [bold]{row}[/]")
+    if assessment.total:
+        interval = assessment.interval
+        span = (
+            f", exact 95 % interval {interval[0] / 10:.0f} to {interval[1] / 10:.0f} %"
+            if interval
+            else ""
+        )
+        console.print(f"  {assessment.passed} of {assessment.total} trials passed{span}")
+
+
+def _print_checks(console: Console, result: Result) -> None:
+    """One line per check: how each of this run's trials did."""
+    console.print(f"\n  [bold]Checks[/] of this run's {len(result.trials)} trials")
+    names = list(dict.fromkeys(check.check for trial in result.trials for check in trial.checks))
+    for name in names:
+        lines = [c for trial in result.trials for c in trial.checks if c.check == name]
+        passed = sum(c.outcome is CheckOutcome.PASSED for c in lines)
+        worst = next((c for c in lines if c.outcome is CheckOutcome.FAILED), None) or next(
+            (c for c in lines if c.outcome is CheckOutcome.UNKNOWN), None
+        )
+        outcome = worst.outcome.value if worst else "passed"
+        reason = f"  {worst.reason}" if worst and worst.reason else ""
+        console.print(
+            f"  [{_COLOURS[outcome]}]{_MARKS[outcome]}[/] {name:<20} {passed} of {len(lines)}"
+            f"[{_COLOURS[outcome]}]{reason}[/]"
+        )
+
+
+def _print_reasons(console: Console, result: Result, assessment: Assessment, row: str) -> None:
+    steps: list[str] = []
+    if result.refused:
+        console.print("\n  [bold]Why[/]       admission refuses this row:")
+        for code, text, fix in result.refused:
+            console.print(f"            {text} [dim]({code})[/]")
+            steps.append(fix)
+    elif result.start_failure is not None:
+        console.print(f"\n  [bold]Why[/]       {result.start_failure}")
+    else:
+        shown = [r for r in assessment.reasons if r.blocking] or list(assessment.reasons)
+        for index, reason in enumerate(shown):
+            label = "\n  [bold]Why[/]       " if index == 0 else "            "
+            console.print(f"{label}{reason.kind.meaning} [dim]({reason.code})[/]")
+            steps.append(reason.kind.next_step.replace("ROW", row))
+    for index, step in enumerate(dict.fromkeys(steps)):
+        label = "\n  [bold]Next[/]      " if index == 0 else "            "
+        console.print(f"{label}{step}")
+
+
+def summary_json(result: Result, assessment: Assessment) -> str:
+    """The summary as one JSON document (docs/reference/commands.md)."""
+    import json
+
+    return json.dumps(
+        {
+            "row": result.configuration.row.id,
+            "suite": result.suite.id,
+            "status": assessment.status.value,
+            "refused": [
+                {"code": code, "reason": text, "fix": fix} for code, text, fix in result.refused
+            ],
+            "start_failure": result.start_failure.reason_code if result.start_failure else None,
+            "trials": [
+                {
+                    "trial": t.trial,
+                    "scenario": t.scenario,
+                    "ordinal": t.ordinal,
+                    "outcome": t.outcome.value,
+                    "stop_reason": t.stop_reason,
+                    "checks": [
+                        {"check": c.check, "outcome": c.outcome.value, "reason": c.reason}
+                        for c in t.checks
+                    ],
+                    "wall_ms": t.wall_ms,
+                    "model_ms": t.model_ms,
+                    "own_ms": t.own_ms,
+                }
+                for t in result.trials
+            ],
+            "passed_now": sum(t.outcome is TrialOutcome.PASSED for t in result.trials),
+            "assessment": assessment.as_json(),
+        },
+        indent=2,
+        sort_keys=True,
+    )

@@ -1,0 +1,119 @@
+"""What the relay saw of a trial, as the record's usage and timings.
+
+All of it comes from requests that were sent and answers that came back. A number that one answer
+left out makes the whole sum unknown (`None`): unknown is never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qualify.evidence.records import BudgetUse, Timings, Usage
+from qualify.manifests.kinds import Budgets
+from qualify.runtimes.calls import total
+from qualify.sessions.replay import Replay
+
+if TYPE_CHECKING:
+    from qualify.runtimes.relay import Call
+
+_DIRECT_TIMEOUT_S = 300
+_DIRECT_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Metered:
+    """Usage and times of one trial. Durations in milliseconds."""
+
+    usage: Usage
+    wall_ms: int
+    model_ms: int | None
+    tool_ms: int | None
+    first_token_ms: int | None
+    generation_milli: int | None
+    prompt_milli: int | None
+    modes: frozenset[str]
+    """Tool modes of the agent's requests, as sent."""
+    temperatures: frozenset[int | None]
+    names_match: bool | None
+
+    @property
+    def own_ms(self) -> int | None:
+        """Wall time that neither the model nor a tool took: ours."""
+        if self.model_ms is None or self.tool_ms is None:
+            return None
+        return max(0, self.wall_ms - self.model_ms - self.tool_ms)
+
+    def over(self, budgets: Budgets) -> tuple[BudgetUse, ...]:
+        """Budgets that were exceeded, or whose use cannot be told."""
+        used: dict[str, int | None] = {
+            "wall_time_s": -(-self.wall_ms // 1000),
+            "actions": self.usage.actions_proposed,
+            "model_calls": self.usage.model_calls,
+            "prompt_tokens": self.usage.prompt_tokens,
+            "completion_tokens": self.usage.completion_tokens,
+            "cost_microusd": self.usage.cost_microusd,
+        }
+        found = []
+        for name, value in used.items():
+            limit = getattr(budgets, name)
+            if limit is not None and (value is None or value > limit):
+                found.append(
+                    BudgetUse.model_validate({"budget": name, "limit": limit, "used": value})
+                )
+        return tuple(found)
+
+    def timings(self, engine_start_ms: int | None, worker_start_ms: int | None) -> Timings:
+        """The record's timings."""
+        return Timings(
+            wall_ms=self.wall_ms,
+            model_ms=self.model_ms,
+            tool_ms=self.tool_ms,
+            first_token_ms_median=self.first_token_ms,
+            completion_tokens_per_s_milli=self.generation_milli,
+            prompt_tokens_per_s_milli=self.prompt_milli,
+            engine_start_ms=engine_start_ms,
+            worker_start_ms=worker_start_ms,
+        )
+
+
+def meter(
+    calls: Iterable[Call], answer: dict[str, Any], replay: Replay | None, wall_ms: int
+) -> Metered:
+    """Add up what the relay saw since the trial began.
+
+    Actions are counted from the replayed journal; of the worker's `answer` (maybe empty) only the
+    time in tools is taken.
+    """
+    calls = list(calls)
+    agent = [call for call in calls if call.kind == "agent"]
+    sums = total(calls)
+    usage = Usage(
+        model_calls=sums.calls,
+        failed_calls=sums.failed,
+        prompt_tokens=sums.prompt_tokens,
+        cached_prompt_tokens=sums.cached_prompt_tokens,
+        completion_tokens=sums.completion_tokens,
+        cost_microusd=None,
+        actions_proposed=sum(replay.sizes) if replay else None,
+        actions_executed=sum(replay.executed) if replay else None,
+        actions_rejected=_rejected(replay) if replay else None,
+    )
+    return Metered(
+        usage=usage,
+        wall_ms=wall_ms,
+        model_ms=sums.model_ms,
+        tool_ms=answer.get("tool_ms"),
+        first_token_ms=sums.first_token_ms_median,
+        generation_milli=sums.completion_tokens_per_s_milli,
+        prompt_milli=sums.prompt_tokens_per_s_milli,
+        modes=frozenset(str(call.asked.tool_mode) for call in agent),
+        temperatures=frozenset(call.asked.temperature_milli for call in agent),
+        names_match=all(call.model_matches for call in agent) if agent else None,
+    )
+
+
+def _rejected(replay: Replay) -> int:
+    pairs = zip(replay.decisions, replay.sizes, strict=True)
+    return sum(size for decision, size in pairs if decision == "rejected")

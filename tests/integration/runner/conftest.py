@@ -1,0 +1,76 @@
+"""Runs of scripted rows on the real agent SDK, imported once for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qualify.assessment.matrix import assess_rows
+from qualify.assessment.rules import Assessment
+from qualify.core.clock import Clock
+from qualify.evidence.ledger import Ledger, open_ledger
+from qualify.manifests.catalog import Catalog, load_catalog
+from qualify.runner.progress import Silent
+from qualify.runner.run import Request, Result, execute
+from support.forked import fork_worker
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def agent_sdk() -> None:
+    """The agent SDK, imported in this process so that forks have it."""
+    from qualify.sessions.construction import preload
+
+    preload()
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results and private store in a folder of the test's own; returns the results folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "results"
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return load_catalog(ROOT)
+
+
+type Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(agent_sdk: None, places: Path, catalog: Catalog) -> Run:
+    """`run(row, trials=1)` runs a scripted row with a forked worker."""
+
+    def start(row: str, trials: int = 1, suite: str = "acceptance", **options: Any) -> Result:
+        request = Request(row=row, suite=suite, trials=trials, results=places, **options)
+        return execute(
+            catalog, request, Silent(), acquire=lambda *_: None, verify=lambda *_: None,
+            start_worker=fork_worker,
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.fixture
+def ledger(places: Path) -> Ledger:
+    return open_ledger(places)
+
+
+@pytest.fixture
+def verdict(catalog: Catalog, ledger: Ledger) -> Callable[[Result], Assessment]:
+    """The assessment that the project's policy gives after a run."""
+
+    def assess(result: Result) -> Assessment:
+        found = assess_rows(
+            [result.configuration], {result.suite.id: result.suite}, ledger.entries(),
+            catalog.policy("release"), Clock().now(), ledger.is_running,
+        )  # fmt: skip
+        return found[result.configuration.row.id, result.suite.id]
+
+    return assess

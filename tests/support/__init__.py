@@ -1,0 +1,1 @@
+"""What tests of several packages share: real records and ledgers, made with few words."""
