@@ -106,7 +106,7 @@ def trial(
     exceeded: tuple[BudgetUse, ...] = (),
     usage: dict[str, Any] | None = None,
     timings: dict[str, Any] | None = None,
-    model: ModelIdentity | None | str = "known",
+    model: ModelIdentity | str | None = "known",
     agent: dict[str, Any] | None = None,
     unknown_effects: int = 0,
     remote: bool = False,

@@ -55,7 +55,7 @@ def _animated() -> bool:
 
 
 class _Lines:
-    """One line at the start of each phase of each file."""
+    """One line at the start of each phase of each file; hashing is too quick to be worth one."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str] | None = None
@@ -63,7 +63,7 @@ class _Lines:
     def report(self, step: Step) -> None:
         from qualify.models.errors import bytes_text
 
-        if (step.phase, step.file) != self._last:
+        if step.phase != "checking" and (step.phase, step.file) != self._last:
             self._last = (step.phase, step.file)
             detail = f": {step.detail}" if step.phase == "waiting" else ""
             click.echo(f"{step.phase} {step.file} ({bytes_text(step.total)}){detail}", err=True)

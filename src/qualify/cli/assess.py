@@ -127,7 +127,7 @@ def print_assessment(row: str, verdict: Assessment) -> None:
         mark = "✗" if reason.blocking else "·"
         click.echo(f"  {mark} {reason.code}: {reason.kind.meaning}{tail}")
         if reason.blocking:
-            click.echo(f"      → {reason.kind.next_step}")
+            click.echo(f"      → {reason.kind.next_step.replace('ROW', row)}")
     if verdict.trials_used:
         click.echo(f"  newest trials: {' '.join(short(trial) for trial in verdict.trials_used)}")
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qualify.cli.tables import print_json
+
 if TYPE_CHECKING:
     from qualify.runner.findings import Finding
 
@@ -23,6 +25,8 @@ def doctor(context: click.Context, row: str | None, as_json: bool) -> int:
 
     Starts nothing and writes nothing. Exit 10 when something that is required is lacking.
     """
+    from dataclasses import asdict
+
     from qualify.cli.acquisition import acquisition_progress
     from qualify.core.errors import ExitCode
     from qualify.models.progress import Phase, Step
@@ -39,19 +43,17 @@ def doctor(context: click.Context, row: str | None, as_json: bool) -> int:
         )
     lacking = sum(finding.level is Level.LACKING for finding in findings)
     if as_json:
-        _print_json(row, findings, lacking == 0)
+        print_json(
+            {
+                "row": row,
+                "healthy": lacking == 0,
+                "findings": [asdict(finding) for finding in findings],
+            }
+        )
     else:
         _print(findings)
         _print_summary(row, findings, lacking)
     return ExitCode.NOT_A_PASS if lacking else ExitCode.OK
-
-
-def _print_json(row: str | None, findings: tuple[Finding, ...], healthy: bool) -> None:
-    import json
-    from dataclasses import asdict
-
-    document = {"row": row, "healthy": healthy, "findings": [asdict(f) for f in findings]}
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _print(findings: tuple[Finding, ...]) -> None:

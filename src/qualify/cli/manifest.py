@@ -21,23 +21,21 @@ def manifest() -> None:
 
 @manifest.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.pass_obj
-def check(obj: dict[str, Any], as_json: bool) -> None:
+@click.pass_context
+def check(ctx: click.Context, /, as_json: bool) -> None:
     """Read and cross-check every manifest; list all mistakes as file:line:column.
 
     Exit 0 when there is none, 2 otherwise.
     """
     import orjson
 
+    from qualify.cli import context
     from qualify.core.errors import ErrorList, ExitCode
-    from qualify.manifests.catalog import load_catalog
-    from qualify.manifests.files import find_project
 
-    project = find_project(Path(obj["project"]) if obj["project"] else None)
     counts: dict[str, int] = {}
     mistakes: list[dict[str, Any]] = []
     try:
-        catalog = load_catalog(project)
+        catalog = context.catalog(ctx)
         for kind, _ in catalog.files:
             counts[kind] = counts.get(kind, 0) + 1
     except ErrorList as error:

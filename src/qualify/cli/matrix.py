@@ -9,7 +9,6 @@ release policy; nothing is written.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,7 +77,7 @@ def matrix(ctx: click.Context, /, sort: str, as_json: bool, **filters: tuple[str
         return
     from qualify.cli import matrix_json, matrix_text
 
-    view = _View.open(ctx.obj)
+    view = _View.open(ctx)
     lines = _sorted(_filtered(view, filters), sort)
     if as_json:
         _echo_json(matrix_json.matrix(lines, view.policy, view.now))
@@ -89,12 +88,12 @@ def matrix(ctx: click.Context, /, sort: str, as_json: bool, **filters: tuple[str
 @matrix.command()
 @click.argument("row")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.pass_obj
-def show(obj: dict[str, Any], row: str, as_json: bool) -> None:
+@click.pass_context
+def show(ctx: click.Context, /, row: str, as_json: bool) -> None:
     """Show everything that ROW binds, its digest, its verdicts and its newest trials' speed."""
     from qualify.cli import matrix_json, matrix_text
 
-    view = _View.open(obj, row)
+    view = _View.open(ctx, row)
     lines = view.lines([row])
     trials = view.newest_trials(row)
     if as_json:
@@ -107,14 +106,14 @@ def show(obj: dict[str, Any], row: str, as_json: bool) -> None:
 @click.argument("a")
 @click.argument("b")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.pass_obj
-def diff(obj: dict[str, Any], a: str, b: str, as_json: bool) -> None:
+@click.pass_context
+def diff(ctx: click.Context, /, a: str, b: str, as_json: bool) -> None:
     """Tell why the digests of rows A and B differ: every bound input that is not the same."""
-    from qualify.cli import matrix_json, matrix_text
+    from qualify.cli import context, matrix_json, matrix_text
     from qualify.manifests.configuration import diff as compare
     from qualify.manifests.configuration import resolve
 
-    catalog = _catalog(obj)
+    catalog = context.catalog(ctx)
     left, right = resolve(catalog, a), resolve(catalog, b)
     differences = compare(left, right)
     if as_json:
@@ -129,13 +128,6 @@ def _echo_json(document: dict[str, Any]) -> None:
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
-def _catalog(obj: dict[str, Any]) -> Catalog:
-    from qualify.manifests.catalog import load_catalog
-    from qualify.manifests.files import find_project
-
-    return load_catalog(find_project(Path(obj["project"]) if obj["project"] else None))
-
-
 @dataclass(frozen=True)
 class _View:
     """The project, its evidence and the present moment, read once."""
@@ -146,18 +138,17 @@ class _View:
     now: datetime
 
     @classmethod
-    def open(cls, obj: dict[str, Any], row: str | None = None) -> _View:
+    def open(cls, ctx: click.Context, row: str | None = None) -> _View:
         """Read manifests and ledger; an unknown `row` is told before the ledger is read."""
         from qualify.assessment.matrix import collect
+        from qualify.cli import context
         from qualify.core.clock import Clock
-        from qualify.evidence.ledger import open_ledger
-        from qualify.evidence.places import results_folder
 
-        catalog = _catalog(obj)
+        catalog = context.catalog(ctx)
         if row is not None:
             catalog.row(row)
         policy = catalog.policy(POLICY)
-        ledger = open_ledger(results_folder(catalog.project, obj["results"]))
+        ledger = context.ledger(ctx)
         return cls(catalog, policy, collect(ledger.entries(), ledger.is_running), Clock().now())
 
     def lines(self, rows: list[str]) -> list[Line]:

@@ -67,7 +67,7 @@ def count_words(verdict: Assessment | None) -> str:
     if verdict is None or verdict.interval is None:
         return UNKNOWN
     low, high = (value / 10 for value in verdict.interval)
-    return f"{verdict.passed}/{verdict.total} ({low:.0f}–{high:.0f} %)"
+    return f"{verdict.passed}/{verdict.total} ({low:g}–{high:g} %)"
 
 
 def reason_words(line: Line) -> list[str]:

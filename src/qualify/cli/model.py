@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qualify.cli.context import catalog
+from qualify.cli.tables import print_json
+
 if TYPE_CHECKING:
-    from qualify.manifests.catalog import Catalog
     from qualify.manifests.kinds import Model
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -24,19 +26,6 @@ def model() -> None:
     One store serves all projects of a user: $QUALIFY_MODEL_STORE, by default in the XDG data
     folder. Files are kept by their SHA-256 and checked against the model's manifest.
     """
-
-
-def _catalog(context: click.Context) -> Catalog:
-    from qualify.manifests.catalog import find_project, load_catalog
-
-    project = context.obj["project"]
-    return load_catalog(find_project(Path(project) if project else None))
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _summary(entry: Model) -> dict[str, Any]:
@@ -88,9 +77,9 @@ def list_models(context: click.Context, as_json: bool) -> None:
     from qualify.models.errors import bytes_text
     from qualify.models.layout import store_root
 
-    entries = [_summary(entry) for _, entry in sorted(_catalog(context).models.items())]
+    entries = [_summary(entry) for _, entry in sorted(catalog(context).models.items())]
     if as_json:
-        _print_json({"store": str(store_root()), "models": entries})
+        print_json({"store": str(store_root()), "models": entries})
         return
     from rich import box
     from rich.console import Console
@@ -119,9 +108,9 @@ def show(context: click.Context, name: str, as_json: bool) -> None:
     """Show one model: files, digests, licence, sources, and where it lies."""
     from qualify.models.errors import bytes_text
 
-    entry = _summary(_catalog(context).model(name))
+    entry = _summary(catalog(context).model(name))
     if as_json:
-        _print_json(entry)
+        print_json(entry)
         return
     revision = entry["revision"] or "not known"
     approval = ", needs approval" if entry["licence_approval"] == "explicit" else ""
@@ -181,7 +170,7 @@ def acquire(
     from qualify.models import store
     from qualify.models.errors import bytes_text
 
-    entry = _catalog(context).model(name)
+    entry = catalog(context).model(name)
     before = store.locate(entry) is not None
     start = time.monotonic()
     with acquisition_progress() as report:
@@ -193,7 +182,7 @@ def acquire(
             progress=report,
         )
     if as_json:
-        _print_json(_summary(entry))
+        print_json(_summary(entry))
         return
     size = bytes_text(sum(file.size for file in entry.files))
     took = f"{time.monotonic() - start:.1f} s"
@@ -215,10 +204,10 @@ def verify(context: click.Context, names: tuple[str, ...], as_json: bool) -> Non
     from qualify.models.errors import ModelFileMismatch, bytes_text
     from qualify.models.store import StoreState, state_of
 
-    catalog = _catalog(context)
+    known = catalog(context)
     there = (StoreState.PRESENT, StoreState.DAMAGED)
-    chosen = [catalog.model(name) for name in names] or [
-        entry for _, entry in sorted(catalog.models.items()) if state_of(entry)[0] in there
+    chosen = [known.model(name) for name in names] or [
+        entry for _, entry in sorted(known.models.items()) if state_of(entry)[0] in there
     ]
     wrong: list[ModelFileMismatch] = []
     results = []
@@ -234,7 +223,7 @@ def verify(context: click.Context, names: tuple[str, ...], as_json: bool) -> Non
         if not as_json:
             click.echo(f"{entry.id}: {bytes_text(size)} verified, {digest}")
     if as_json:
-        _print_json({"models": results})
+        print_json({"models": results})
     elif not chosen:
         click.echo("no model of this project is in the store")
     if wrong:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     metavar="N",
     help="Trials of each scenario (default: as many as the policy needs).",
 )
-@click.option("--policy", default="release", show_default=True, metavar="POLICY")
 @click.option(
     "--experimental", is_flag=True, help="Mark the trials so that no assessment counts them."
 )
@@ -33,13 +32,14 @@ if TYPE_CHECKING:
 @click.option("--approve-licence", metavar="SPDX", help="Approve the model's licence by name.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
-def run(ctx: click.Context, row: str, suite: str | None, trials: int | None, policy: str,
+def run(ctx: click.Context, row: str, suite: str | None, trials: int | None,
         experimental: bool, seed: str | None, offline: bool, approve_licence: str | None,
         as_json: bool) -> int:  # fmt: skip
     """Run trials of a matrix row and give a verdict.
 
     Exit code 0 only when the row is qualified for the suite; 10 for any other verdict.
     """
+    from qualify.assessment.rules import DEFAULT_POLICY
     from qualify.cli.context import catalog as load
     from qualify.cli.context import results_folder
     from qualify.runner.run import Request
@@ -48,14 +48,14 @@ def run(ctx: click.Context, row: str, suite: str | None, trials: int | None, pol
     request = Request(
         row=row,
         suite=_suite(catalog, row, suite),
-        trials=trials or catalog.policy(policy).trials_needed,
+        trials=trials or catalog.policy(DEFAULT_POLICY).trials_needed,
         results=results_folder(ctx),
         experimental=experimental,
         seed=seed,
     )
     with _reporter(as_json) as reporter:
         result = _execute(catalog, request, reporter, offline, approve_licence)
-    return _conclude(catalog, request, result, policy, as_json)
+    return _conclude(catalog, request, result, as_json)
 
 
 def _suite(catalog: Catalog, row: str, suite: str | None) -> str:
@@ -125,29 +125,24 @@ def verified_files(configuration: Configuration) -> str | None:
     return verify(configuration.model)
 
 
-def _conclude(
-    catalog: Catalog, request: Request, result: Result, policy: str, as_json: bool
-) -> int:
-    from qualify.assessment.matrix import assess_rows
+def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool) -> int:
+    from qualify.assessment.matrix import collect
+    from qualify.assessment.rules import DEFAULT_POLICY
     from qualify.cli.run_output import print_summary, summary_json
     from qualify.core.clock import Clock
     from qualify.core.errors import ExitCode
     from qualify.core.status import RowStatus
     from qualify.evidence.ledger import open_ledger
-    from qualify.manifests.configuration import resolve
 
     note = _project(catalog, request)
     ledger = open_ledger(request.results)
-    configurations = [resolve(catalog, row) for row in catalog.rows]
-    verdicts = assess_rows(
-        [c for c in configurations if c.row.id == request.row],
-        {result.suite.id: result.suite},
-        ledger.entries(),
-        catalog.policy(policy),
+    assessment = collect(ledger.entries(), ledger.is_running).assess(
+        request.row,
+        result.configuration.digest,
+        result.suite,
+        catalog.policy(DEFAULT_POLICY),
         Clock().now(),
-        ledger.is_running,
     )
-    assessment = verdicts[request.row, result.suite.id]
     if as_json:
         click.echo(summary_json(result, assessment))
     else:

@@ -137,11 +137,9 @@ def print_summary(
     if result.trials:
         _print_checks(console, result)
     _print_reasons(console, result, assessment, row)
-    console.print(f"\n  [bold]Evidence[/]  {request.results}/ledger/ledger.log", soft_wrap=True)
-    for trial in result.trials[-3:]:
-        console.print(f"            qualify trial show {trial.trial[7:19]}")
-    if note:
-        console.print(f"\n  [yellow]Note[/]      {note}")
+    shows = [f"qualify trial show {trial.trial[7:19]}" for trial in result.trials[-3:]]
+    _print_labelled(console, "Evidence", [f"{request.results}/ledger/ledger.log", *shows])
+    _print_labelled(console, "Note", [note] if note else [])
     if request.experimental or request.seed is not None:
         console.print("\n  [yellow]Experimental: no assessment counts these trials.[/]")
 
@@ -182,23 +180,33 @@ def _print_checks(console: Console, result: Result) -> None:
 
 
 def _print_reasons(console: Console, result: Result, assessment: Assessment, row: str) -> None:
-    steps: list[str] = []
     if result.refused:
-        console.print("\n  [bold]Why[/]       admission refuses this row:")
-        for code, text, fix in result.refused:
-            console.print(f"            {text} [dim]({code})[/]")
-            steps.append(fix)
+        why = [f"{text} [dim]({code})[/]" for code, text, _ in result.refused]
+        steps = [fix for _, _, fix in result.refused]
     elif result.start_failure is not None:
-        console.print(f"\n  [bold]Why[/]       {result.start_failure}")
+        fault = result.start_failure
+        why, steps = [f"{fault.what} [dim]({fault.reason_code})[/]"], [fault.fix]
     else:
         shown = [r for r in assessment.reasons if r.blocking] or list(assessment.reasons)
-        for index, reason in enumerate(shown):
-            label = "\n  [bold]Why[/]       " if index == 0 else "            "
-            console.print(f"{label}{reason.kind.meaning} [dim]({reason.code})[/]")
-            steps.append(reason.kind.next_step.replace("ROW", row))
-    for index, step in enumerate(dict.fromkeys(steps)):
-        label = "\n  [bold]Next[/]      " if index == 0 else "            "
-        console.print(f"{label}{step}")
+        why = [f"{reason.kind.meaning} [dim]({reason.code})[/]" for reason in shown]
+        steps = [reason.kind.next_step.replace("ROW", row) for reason in shown]
+    _print_labelled(console, "Why", why)
+    _print_labelled(console, "Next", [step for step in dict.fromkeys(steps) if step])
+
+
+def _print_labelled(console: Console, label: str, lines: list[str]) -> None:
+    """A label, and its lines beside it with a hanging indent."""
+    from rich.table import Table
+
+    if not lines:
+        return
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=10)
+    table.add_column(overflow="fold")
+    for index, line in enumerate(lines):
+        table.add_row(f"  [bold]{label}[/]" if index == 0 else "", line)
+    console.print()
+    console.print(table)
 
 
 def summary_json(result: Result, assessment: Assessment) -> str:

@@ -62,6 +62,8 @@ def list_(
         "seconds",
     )  # fmt: skip
     print_table(columns, [_line(t) for t in shown])
+    if not found:
+        click.echo("no trials", err=True)
     if len(shown) < len(found):
         click.echo(f"… {len(found) - len(shown)} more; --limit 0 shows all", err=True)
 

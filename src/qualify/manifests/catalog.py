@@ -117,9 +117,8 @@ class Catalog:
 def _named[M: Manifest](known: dict[str, M], name: str, kind: str) -> M:
     if name in known:
         return known[name]
-    shown = name if len(name) <= 80 and name.isprintable() else ascii(name[:80])
     raise UsageError(
-        f"there is no {singular(kind)} {shown!r}",
+        f"there is no {singular(kind)} {name[:80]!a}",
         fix=nearest(name[:80], list(known)) or _listing(sorted(known), kind),
     )
 
@@ -159,8 +158,16 @@ def load_catalog(project: Path, *, cache_folder: Path | None = None) -> Catalog:
     catalog = _catalog(draft)
     mistakes += _equal_rows(catalog, draft)
     if mistakes:
-        raise ErrorList(mistakes)
+        raise ErrorList(sorted(mistakes, key=_reading_order))
     return catalog
+
+
+def _reading_order(mistake: QualifyError) -> tuple[str, tuple[int, ...]]:
+    """By file, then by line and column."""
+    file, *place = mistake.where.rsplit(":", 2)
+    if len(place) == 2 and all(number.isdigit() for number in place):
+        return file, tuple(int(number) for number in place)
+    return mistake.where, ()
 
 
 @dataclass

@@ -174,7 +174,15 @@ def diff(a: Configuration, b: Configuration) -> list[Difference]:
         Difference(path, left.get(path), right.get(path))
         for path in paths
         if left.get(path) != right.get(path)
+        and not (_only_emptied(path, left, right) or _only_emptied(path, right, left))
     ]
+
+
+def _only_emptied(path: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """An empty collection whose entries on the other side are listed one by one."""
+    return one.get(path) in ([], {}) and any(
+        name.startswith((f"{path}[", f"{path}.")) for name in other
+    )
 
 
 def bound_content(value: BaseModel, locks: dict[str, str] | None = None) -> dict[str, Any]:

@@ -46,6 +46,7 @@ _KIND_WORDS = {
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,15})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9._~/-]*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -202,6 +203,16 @@ def _date(value: Any) -> datetime.date:
         raise mistake(f"{_shown(text)} is not a date", 'write it as "2026-07-21"') from error
 
 
+def _address(value: Any) -> str:
+    text = _text(value)
+    if not _ADDRESS.fullmatch(text):
+        raise mistake(
+            f"{_shown(text)} is not an address",
+            "write https://host:port/v1, without user, query or fragment",
+        )
+    return text
+
+
 def _sha256(value: Any) -> str:
     text = _text_of(value, "a SHA-256")
     if not _SHA256.fullmatch(text):
@@ -276,6 +287,14 @@ Sha256 = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 ]
 """64 lower-case hexadecimal digits."""
+
+Address = Annotated[
+    str,
+    BeforeValidator(_address),
+    StringConstraints(max_length=MAX_TEXT),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS.pattern}$", "maxLength": MAX_TEXT}),
+]
+"""An http or https address that carries no credentials."""
 
 RelativePath = Annotated[
     str,

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from qualify.core.status import EngineKind
 from qualify.manifests.fields import Manifest, Strict, not_bound, once
 from qualify.manifests.scalars import (
+    Address,
     Flag,
     Identifier,
     Integer,
@@ -43,10 +44,7 @@ class LlamaCppLaunch(Strict):
 class EndpointLaunch(Strict):
     """A declared OpenAI-compatible endpoint that somebody else runs."""
 
-    url: Text = Field(
-        pattern=r"^https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9._~/-]*)?$",
-        description="Base address up to and including /v1; no user, query or fragment.",
-    )
+    url: Address = Field(description="Base address up to and including /v1.")
     provider: Text = Field(description="Who runs it, as declared.")
     model_name: Text = Field(description="The only model id that may be asked for.")
     api_key_variable: Text | None = not_bound(

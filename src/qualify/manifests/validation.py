@@ -25,10 +25,20 @@ def validate(document: Document, kind: type[Manifest], file: str) -> Manifest | 
     try:
         return kind.model_validate(document.value)
     except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
         return [
             _translate(detail, document, kind, file)
-            for detail in error.errors(include_url=False, include_input=False)
+            for detail in details
+            if not _follows(detail, details)
         ]
+
+
+def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
+    """Whether a list counts as too short only because its entries have mistakes of their own."""
+    place = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        other is not detail and other["loc"][: len(place)] == place for other in details
+    )
 
 
 def place_in(document: Document, place: Place, file: str, *, key: bool = False) -> str:

@@ -215,7 +215,12 @@ def _check_version(connection: DuckDBPyConnection, path: Path) -> None:
 
 def _database_fault(path: Path, error: Exception) -> EnvironmentFault:
     """What an error of DuckDB means here, by its text (DuckDB has no codes for these)."""
+    import duckdb
+
     text = str(error)
+    if isinstance(error, duckdb.ConstraintException | duckdb.ConversionException):
+        # Our own lines do not fit our own tables: a defect, not a damaged file.
+        raise error
     first = text.splitlines()[0] if text else type(error).__name__
     if "Could not set lock" in text:
         holder = re.search(r"lock is held in (.+?) \(PID (\d+)\)", text)

@@ -140,12 +140,12 @@ CREATE TABLE declared_rows (
     platform        VARCHAR NOT NULL,
     provider        VARCHAR NOT NULL,
     agent           VARCHAR NOT NULL,
-    "precision"     VARCHAR NOT NULL,
-    context_tokens  UBIGINT NOT NULL,
-    tensor_parallel UBIGINT NOT NULL,
+    "precision"     VARCHAR,
+    context_tokens  UBIGINT,
+    tensor_parallel UBIGINT,
     tool_mode       VARCHAR NOT NULL,
-    graph_mode      VARCHAR NOT NULL,
-    placement       VARCHAR NOT NULL,
+    graph_mode      VARCHAR,
+    placement       VARCHAR,
     evidence_class  VARCHAR NOT NULL
 );
 

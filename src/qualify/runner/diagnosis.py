@@ -19,6 +19,7 @@ from qualify.evidence.places import results_folder
 from qualify.manifests.catalog import Catalog, find_project, load_catalog
 from qualify.models.errors import bytes_text
 from qualify.models.layout import STORE_VARIABLE, store_root
+from qualify.models.sources import kept_bytes
 from qualify.runner.findings import Finding, Hashing, Level, installed_version
 from qualify.runner.row_diagnosis import row_findings
 from qualify.runtimes.probe import GpuState, MachineFacts, disk_free_mib, gpu_unknown, probe_machine
@@ -137,7 +138,8 @@ def _project(
         if required:
             raise
         fix = "run `qualify manifest check` and correct them"
-        text = f"{folder}: {error.what}"
+        first, *others = str(error).splitlines()
+        text = f"{folder}: {first}" + (f" and {len(others)} more" if others else "")
         return folder, None, [Finding("project", "manifests", Level.LACKING, text, fix)]
     text = f"{folder}: {len(catalog.rows)} rows, {len(catalog.models)} models, all valid"
     return folder, catalog, [Finding("project", "manifests", Level.OK, text)]
@@ -151,22 +153,29 @@ def _places(project: Path | None, option: str | None) -> list[Finding]:
         found.append(Finding("project", "results", Level.LACKING, str(error), error.fix))
     else:
         found.append(_results(results))
+    return [*found, *_store()]
+
+
+def _store() -> list[Finding]:
     store = store_root()
     free = disk_free_mib(store)
     size = sum(path.lstat().st_size for path in (store / "blobs").glob("*"))
-    text = f"{store}: {bytes_text(size)} of models"
+    text, level, fix = f"{store}: {bytes_text(size)} of models", Level.OK, ""
     if free is None:
-        found.append(
-            Finding("project", "model store", Level.WARNING, f"{text}, free space unknown")
-        )
+        text, level, fix = f"{text}, free space unknown", Level.WARNING, "check its disk"
     elif free < _LITTLE_DISK_MIB:
+        text, level = f"{text}, only {bytes_text(free << 20)} free", Level.WARNING
         fix = f"free some, or set {STORE_VARIABLE} to a larger disk"
-        text += f", only {bytes_text(free << 20)} free"
-        found.append(Finding("project", "model store", Level.WARNING, text, fix))
     else:
-        found.append(
-            Finding("project", "model store", Level.OK, f"{text}, {bytes_text(free << 20)} free")
+        text = f"{text}, {bytes_text(free << 20)} free"
+    found = [Finding("project", "model store", level, text, fix)]
+    unfinished = sum(kept_bytes(folder) for folder in (store / "partial").glob("*"))
+    if unfinished:
+        text = (
+            f"{bytes_text(unfinished)} of unfinished downloads; `qualify model acquire` uses them"
         )
+        fix = f"or remove {store / 'partial'} while nothing is being acquired"
+        found.append(Finding("project", "downloads", Level.NOTE, text, fix))
     return found
 
 

@@ -6,20 +6,76 @@ left out makes the whole sum unknown (`None`): unknown is never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qualify.evidence.records import BudgetUse, Timings, Usage
+from qualify.manifests.configuration import Configuration
 from qualify.manifests.kinds import Budgets
-from qualify.runtimes.calls import total
+from qualify.runtimes.asking import Unanswered, ask, completed
+from qualify.runtimes.calls import Activity, Call, Expectation, total
 from qualify.sessions.replay import Replay
 
 if TYPE_CHECKING:
-    from qualify.runtimes.relay import Call
+    from qualify.runtimes.engine import Engine
+    from qualify.runtimes.relay import Relay
 
-_DIRECT_TIMEOUT_S = 300
 _DIRECT_TOKENS = 8
+
+
+def make_relay(
+    configuration: Configuration, engine: Engine, on_tokens: Callable[[int], None]
+) -> Relay:
+    """A started relay in front of `engine`; `on_tokens` hears the tokens of a trial so far."""
+    from qualify.runtimes.relay import Relay
+
+    sampling = configuration.agent.sampling
+    temperature = sampling.temperature
+    relay = Relay(
+        engine.base_url,
+        engine.api_key,
+        Expectation(
+            engine.model_name,
+            tool_mode=configuration.row.tool_mode,
+            temperature_milli=None if temperature is None else int(temperature * 1000),
+        ),
+        extras=engine.request_extras,
+        on_activity=TokenCount(on_tokens),
+        timeout_s=configuration.agent.limits.request_timeout_s,
+    )
+    relay.start()
+    return relay
+
+
+class TokenCount:
+    """Adds up the tokens of the calls that have ended and of the one that is at work."""
+
+    def __init__(self, on_tokens: Callable[[int], None]) -> None:
+        self._on_tokens = on_tokens
+        self._ended = self._current = 0
+
+    def __call__(self, activity: Activity) -> None:
+        self._current = max(self._current, activity.completion_tokens)
+        if activity.phase == "done":
+            self._ended, self._current = self._ended + self._current, 0
+        self._on_tokens(self._ended + self._current)
+
+
+def ask_directly(relay: Relay, prompt: str, temperature: float | None, deadline: float) -> bool:
+    """A1: ask one question without any tool; whether a completion came back before `deadline`."""
+    body: dict[str, Any] = {
+        "model": relay.model_name,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": _DIRECT_TOKENS,
+    }
+    if temperature is not None:
+        body["temperature"] = temperature
+    try:
+        answer = ask(f"{relay.direct_url}/chat/completions", relay.key, body, deadline=deadline)
+    except Unanswered:
+        return False
+    return completed(answer)
 
 
 @dataclass(frozen=True)

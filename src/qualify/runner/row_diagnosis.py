@@ -18,12 +18,12 @@ from qualify.manifests.kinds import Model, Runtime
 from qualify.models.errors import ModelFileMismatch, bytes_text
 from qualify.models.store import StoreState, space_needed, state_of, verify
 from qualify.runner.findings import Finding, Hashing, Level, installed_version
+from qualify.runtimes.admission import admit
+from qualify.runtimes.memory import estimate_memory
 from qualify.runtimes.probe import MachineFacts, gpu_unknown, matches
 
 if TYPE_CHECKING:
     from qualify.runtimes.locks import LockedPackage
-
-_NO_LOCK_NEEDED = (EngineKind.SCRIPTED, EngineKind.ENDPOINT)
 
 
 def row_findings(
@@ -35,9 +35,10 @@ def row_findings(
         Finding(f"row {row_id}", *rest)
         for rest in (
             *_platform(configuration, machine),
+            *_admission(configuration, machine),
             *_runtime(catalog.project, configuration),
-            *_model(configuration.model, machine, hashing),
-            *_parser(configuration),
+            *_model(configuration, machine, hashing),
+            *_memory(configuration, machine),
             *_endpoint(configuration.runtime),
         )
     ]
@@ -58,13 +59,22 @@ def _platform(configuration: Configuration, machine: MachineFacts) -> Iterator[_
         yield "platform", Level.OK, f"this machine is a {platform.id}", ""
 
 
+def _admission(configuration: Configuration, machine: MachineFacts) -> Iterator[_Rest]:
+    if configuration.declared_only:
+        text = f"only carries outcomes from elsewhere: {', '.join(configuration.declared_only)}"
+        yield "manifest", Level.LACKING, text, "declare what is missing in a row of your own"
+    reasons = [r for r in admit(configuration, machine) if r.code != "declared-only"]
+    for reason in reasons:
+        yield "admission", Level.LACKING, reason.text, reason.fix
+    parser = configuration.row.tool_parser
+    if parser is not None and "parser-not-in-runtime" not in {reason.code for reason in reasons}:
+        yield "tool parser", Level.OK, f"{parser} is offered by {configuration.runtime.id}", ""
+
+
 def _runtime(project: Path, configuration: Configuration) -> Iterator[_Rest]:
     runtime = configuration.runtime
-    if runtime.lock is None and runtime.engine not in _NO_LOCK_NEEDED:
-        text = f"{runtime.id} is only declared: it has no lock and cannot be run here"
-        yield "runtime", Level.LACKING, text, "choose a row whose runtime has a lock"
-        return
-    for package in runtime.packages:
+    # Without a lock nothing is installed here on purpose: admission has said so.
+    for package in runtime.packages if runtime.lock is not None else ():
         if (version := installed_version(package.name)) != package.version:
             text = (
                 f"{package.name} is {version or 'not installed'}, the row needs {package.version}"
@@ -104,16 +114,16 @@ def _applies(package: LockedPackage) -> bool:
     return Marker(package.marker).evaluate()
 
 
-def _model(model: Model | None, machine: MachineFacts, hashing: Hashing | None) -> Iterator[_Rest]:
-    if model is None:
+def _model(
+    configuration: Configuration, machine: MachineFacts, hashing: Hashing | None
+) -> Iterator[_Rest]:
+    model = configuration.model
+    if model is None or not model.files or configuration.runtime.engine is EngineKind.ENDPOINT:
         return
     state, have = state_of(model)
     total = sum(file.size for file in model.files)
     command = f"qualify model acquire {model.id}"
-    if state is StoreState.DECLARED:
-        text = f"{model.id} is only declared: its manifest lists no files"
-        yield "model", Level.LACKING, text, "list its files with size and sha256"
-    elif state is StoreState.UNAPPROVED or (
+    if state is StoreState.UNAPPROVED or (
         state is not StoreState.PRESENT and model.licence.approval == "explicit"
     ):
         spdx = model.licence.spdx
@@ -150,16 +160,19 @@ def _verified(model: Model, total: int, command: str, hashing: Hashing | None) -
     return "model", Level.OK, f"{model.id}: {bytes_text(total)} verified", ""
 
 
-def _parser(configuration: Configuration) -> Iterator[_Rest]:
-    parser, runtime = configuration.row.tool_parser, configuration.runtime
-    if parser is None:
+def _memory(configuration: Configuration, machine: MachineFacts) -> Iterator[_Rest]:
+    if configuration.platform.gpu is not None:
         return
-    if parser in runtime.tool_parsers:
-        yield "tool parser", Level.OK, f"{parser} is offered by {runtime.id}", ""
+    estimate = estimate_memory(configuration)
+    needed = estimate.total_mib if estimate is not None else None
+    available = machine.memory_available_mib
+    if needed is None or available is None:
+        return
+    text = f"about {needed} MiB needed, {available} MiB available"
+    if needed > available:
+        yield "memory", Level.LACKING, text, "stop other programs, or use a machine with more"
     else:
-        offered = ", ".join(runtime.tool_parsers) or "none"
-        text = f"{parser} is not offered by {runtime.id} (it offers {offered})"
-        yield "tool parser", Level.LACKING, text, "name one that it offers in the row's manifest"
+        yield "memory", Level.OK, text, ""
 
 
 def _endpoint(runtime: Runtime) -> Iterator[_Rest]:

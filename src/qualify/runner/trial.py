@@ -91,7 +91,13 @@ def run_trial(
     variant = module.vary(corpus, reserved.seed)
     plant(folder, variant, bench.run_folder)
     mark = bench.relay.mark()
-    direct = ask_directly(bench.relay, variant.prompts["direct"], deadline)
+    temperature = bench.configuration.agent.sampling.temperature
+    direct = ask_directly(
+        bench.relay,
+        variant.prompts["direct"],
+        None if temperature is None else float(temperature),
+        deadline,
+    )
     driven = _drive(bench, scenario, variant, reserved, folder, deadline, reporter)
     worked_ms = clock.monotonic_ms() - begun
     replay = replay_fresh(folder)

@@ -127,7 +127,7 @@ class LlamaCppEngine(LocalEngine):
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise self._fault("garbage", "the server's description is not understood") from error
         self._compare(hello, contexts, count, alias)
-        self._compare_template(template)
+        effective = self._compare_template(template)
         return EngineFacts(
             kind=EngineKind.LLAMA_CPP,
             version=str(hello.get("version")),
@@ -135,10 +135,10 @@ class LlamaCppEngine(LocalEngine):
             context_tokens_per_slot=contexts.pop(),
             slots=count,
             tensor_parallel=1,
-            chat_template=digest_bytes(template.encode()) if template else None,
+            chat_template=digest_bytes(effective.encode()) if effective else None,
             tool_parser=TOOL_PARSER,
             remote=False,
-            start_ms=self.elapsed_ms(),
+            start_ms=0,
         )
 
     def _require_key(self, root: str, deadline: float) -> None:
@@ -180,8 +180,8 @@ class LlamaCppEngine(LocalEngine):
                     "install the runtime's lock",
                 )
 
-    def _compare_template(self, served: str | None) -> None:
-        """The served chat template must be the model's own."""
+    def _compare_template(self, served: str | None) -> str | None:
+        """The served chat template must be the model's own. Returns the text in force."""
         from qualify.runtimes.gguf import GgufError, read_metadata
 
         assert self._model_path is not None
@@ -196,11 +196,17 @@ class LlamaCppEngine(LocalEngine):
                 "the model has no chat template and llama.cpp would use another one silently",
                 "choose an instruction-tuned model",
             )
-        if own is not None and served != own:
+        if own is not None and _as_jinja_reads(str(own)) != _as_jinja_reads(served or ""):
             raise self._fault(
                 "template-substituted",
                 "the server uses another chat template than the model's own",
             )
+        return served if own is None else str(own)
+
+
+def _as_jinja_reads(template: str) -> str:
+    """Jinja reads every line end as a newline and drops one at the very end."""
+    return template.replace("\r\n", "\n").removesuffix("\n")
 
 
 def _build(hello: Mapping[str, Any]) -> str | None:

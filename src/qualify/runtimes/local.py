@@ -13,12 +13,13 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qualify.runtimes.asking import READINESS, Unanswered, ask, completed
 from qualify.runtimes.engine import EngineFacts, EngineFault, Progress
-from qualify.runtimes.processes import Child, spawn
+from qualify.runtimes.processes import Child, Ended, spawn
 
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]{0,4}")
 _PATIENCE_S = 1.0
@@ -72,7 +73,10 @@ class LocalEngine(ABC):
 
     @abstractmethod
     def read_back(self, hello: Mapping[str, Any], deadline: float) -> EngineFacts:
-        """Ask the listening server what it is and compare. Raises `EngineFault`, `Unanswered`."""
+        """Ask the listening server what it is and compare; `start_ms` is set later.
+
+        Raises `EngineFault`, `Unanswered`.
+        """
 
     def start(self) -> None:
         """Start the server process and return at once."""
@@ -131,7 +135,7 @@ class LocalEngine(ABC):
             raise self._unanswered(fault) from fault
         if not completed(answer):
             raise self._fault("garbage", "what the server answered is no chat completion")
-        return facts
+        return replace(facts, start_ms=self.elapsed_ms())
 
     def elapsed_ms(self) -> int:
         """Milliseconds since `start`."""
@@ -148,7 +152,7 @@ class LocalEngine(ABC):
                 break
             ended = child.wait(0)
             if ended is not None:
-                raise self._fault("died-at-start", f"the server ended while starting ({ended})")
+                raise self._died(ended)
             if time.monotonic() >= deadline:
                 raise self._late()
             progress(f"loading, {int(time.monotonic() - self._begun)} s")
@@ -169,12 +173,12 @@ class LocalEngine(ABC):
         if code not in known:
             return self._fault("garbage", "the server's report is not understood")
         what, fix = known[code]
-        return self._fault(code, what, fix)
+        return self._fault(code, what + self._last_words(), fix)
 
     def _unanswered(self, fault: Unanswered) -> EngineFault:
         ended = self._child.wait(0.2) if self._child is not None else None
         if ended is not None:
-            return self._fault("died-at-start", f"the server ended while starting ({ended})")
+            return self._died(ended)
         if fault.reason == "timeout":
             return self._late()
         if fault.reason == "garbage":
@@ -184,18 +188,25 @@ class LocalEngine(ABC):
     def _late(self) -> EngineFault:
         return self._fault(
             "not-ready-in-time",
-            f"the server was not ready within its start-up budget of {self._budget_s} s",
+            f"the server was not ready within its start-up budget of {self._budget_s} s"
+            + self._last_words(),
             "raise startup_budget_s, or find out in the log what it waits for",
         )
 
+    def _died(self, ended: Ended) -> EngineFault:
+        return self._fault(
+            "died-at-start", f"the server ended while starting ({ended}){self._last_words()}"
+        )
+
+    def _last_words(self) -> str:
+        """The end of the log, for a person."""
+        tail = self._child.log_tail().splitlines()[-_LOG_LINES:] if self._child else []
+        return f"; its log ends with: {' | '.join(tail)}" if tail else ""
+
     def _fault(self, code: str, what: str, fix: str = "") -> EngineFault:
-        """A fault that points a person to the log and shows its end."""
-        child = self._child
-        if child is None:
-            return EngineFault(code, what, fix=fix)
-        tail = " | ".join(child.log_tail().splitlines()[-_LOG_LINES:])
-        hint = f"; its log ends with: {tail}" if tail else ""
-        return EngineFault(code, what + hint, where=str(child.log), fix=fix or "read its log")
+        """A fault that points a person to the log."""
+        where = str(self._child.log) if self._child is not None else ""
+        return EngineFault(code, what, where=where, fix=fix or "read its log")
 
     def alive(self) -> bool:
         """Whether the server process runs."""

@@ -162,9 +162,9 @@ def _gpu_mismatches(declared: Gpu, machine: MachineFacts) -> list[str]:
     needed = int(declared.memory_mib * _GPU_MEMORY_SHARE)
     if first.memory_mib is not None and first.memory_mib < needed:
         found.append(f"{first.memory_mib} MiB GPU memory, declared {declared.memory_mib}")
-    capability = first.compute_capability
-    if capability is not None and capability != Decimal(str(declared.compute_capability)):
-        found.append(f"compute capability {capability}, declared {declared.compute_capability}")
+    capability, wanted = first.compute_capability, Decimal(str(declared.compute_capability))
+    if capability is not None and capability != wanted:
+        found.append(f"compute capability {capability:.1f}, declared {wanted:.1f}")
     return found
 
 

@@ -26,6 +26,8 @@ from typing import Any
 
 _WATCHED = Path(__file__).with_name("watched.py")
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TZ")
+ENVIRONMENT = (*_INHERITED, "HOME", "TMPDIR")
+"""Names of what a child finds in its environment when its engine adds nothing."""
 _MESSAGE_LIMIT = 1 << 20
 _LOG_TAIL = 2000
 
@@ -60,7 +62,9 @@ class Ended:
 class Child:
     """One running child process. Made by `spawn`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], watch: int, report: int, log: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], watch: int, report: int, log: Path
+    ) -> None:
         self.pid = process.pid
         self.log = log
         self._process = process
@@ -72,7 +76,7 @@ class Child:
         self._stopped: Ended | None = None
 
     def ended(self) -> Ended | None:
-        """How it ended, or `None` while it runs. Does not reap it, so its group id stays its own."""
+        """How it ended, or `None` while it runs. Not reaped yet, so its group id stays its own."""
         if self._stopped is not None:
             return self._stopped
         info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

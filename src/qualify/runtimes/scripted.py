@@ -38,9 +38,7 @@ class ScriptedEngine(LocalEngine):
     ) -> None:
         del model_path  # a script needs no model
         if configuration.script is None:
-            raise UsageError(
-                "a scripted row needs a script", where=f"row {configuration.row.id}"
-            )
+            raise UsageError("a scripted row needs a script", where=f"row {configuration.row.id}")
         super().__init__(private, startup_budget_s, MODEL_NAME)
         self._configuration = configuration
         self._script = configuration.script
@@ -70,5 +68,5 @@ class ScriptedEngine(LocalEngine):
             chat_template=None,
             tool_parser=None,
             remote=False,
-            start_ms=self.elapsed_ms(),
+            start_ms=0,
         )

@@ -96,8 +96,10 @@ def _written(
     content = text or ""
     if calls:
         tool, arguments = calls[0]
-        lines = [f"<parameter={name}>{_block(value)}</parameter>" for name, value in arguments.items()]
-        call = "\n".join([f"<function={tool}>", *lines, "</function>"])
+        parameters = [
+            f"<parameter={name}>{_block(arguments[name])}</parameter>" for name in arguments
+        ]
+        call = "\n".join([f"<function={tool}>", *parameters, "</function>"])
         content = f"{content}\n{call}" if content else call
     return {"role": "assistant", "content": content}, "stop", len(content)
 

@@ -1,8 +1,8 @@
 """The child process of the scripted engine: a chat-completions server that plays a script.
 
 Started as a script by `watched`. Instructions come as JSON on standard input (key, model name,
-script); one JSON line on the descriptor `report` says the address. The port is chosen by the kernel.
-It looks like an engine from outside: key, `/v1/models`, `/v1/chat/completions` with and without
+script); one JSON line on the descriptor `report` says the address. The kernel chooses the port. It
+looks like an engine from outside: key, `/v1/models`, `/v1/chat/completions` with and without
 streaming, usage; and it breaks on request: `garbage`, `hang`, `disconnect`, `exit`.
 """
 
@@ -52,13 +52,9 @@ class Server:
 
         if (refusal := self._refusal(request)) is not None:
             return refusal
-        try:
-            body = await request.json()
-            assert isinstance(body, dict)
-        except (ValueError, AssertionError):
-            return _error(400, "the body is not a JSON object")
-        if body.get("model") not in (None, self._model):
-            return _error(404, "no such model")
+        body = await _body(request)
+        if body is None or body.get("model") not in (None, self._model):
+            return _error(400, "no JSON object, or another model")
         self._count += 1
         if _is_readiness(body):
             answer = Answer(200, {"role": "assistant", "content": "ready"}, "stop", 7, 2)
@@ -112,6 +108,14 @@ class Server:
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
+
+
+async def _body(request: web.Request) -> dict[str, Any] | None:
+    try:
+        body = await request.json()
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
 
 
 def _is_readiness(body: Mapping[str, Any]) -> bool:

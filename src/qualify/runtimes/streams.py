@@ -143,7 +143,7 @@ def _merge_message(message: dict[str, Any], delta: Any) -> None:
 
 
 def _merge_calls(calls: list[dict[str, Any]], parts: Any) -> None:
-    """Pieces of tool calls: the index says to which call a piece belongs, arguments are appended."""
+    """Pieces of tool calls: the index says whose piece it is, arguments are appended."""
     if not isinstance(parts, list):
         raise BrokenStream("tool calls are not understood")
     for part in parts:
@@ -162,6 +162,8 @@ def _merge_calls(calls: list[dict[str, Any]], parts: Any) -> None:
 
 def _merge_function(function: dict[str, Any], part: dict[str, Any]) -> None:
     for name, value in part.items():
+        if name == "name" and function.get("name") == value:
+            continue  # some engines say the name in every piece
         if isinstance(value, str) and isinstance(function.get(name), str):
             function[name] += value
         elif value is not None:

@@ -2,8 +2,8 @@
 
 Started as a script, never imported: `python -I watched.py WATCH PROGRAM [ARGUMENT]...`. `WATCH` is
 the reading end of a pipe whose writing end only the parent holds. When the parent ends, however it
-ends, the kernel closes that end and sends SIGKILL to this process group (`O_ASYNC` with `F_SETSIG`):
-no thread of ours has to run for it, so it also works while a C library holds the interpreter, as
+ends, the kernel closes that end and sends SIGKILL to this process group (`O_ASYNC`, `F_SETSIG`): no
+thread of ours has to run for it, so it also works while a C library holds the interpreter, as
 llama.cpp does for as long as it loads a model. A thread that reads the pipe is the second belt.
 `PR_SET_PDEATHSIG` would not do: it follows the parent's thread, not its process.
 

@@ -7,11 +7,11 @@ commands run plainly and the record says `none`: nothing here pretends.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,11 +28,35 @@ class Isolation:
     kind: Literal["none", "bubblewrap"]
     readable: tuple[Path, ...] = ()
 
-    def wrap(self, argv: list[str], *, workspace: Path, home: Path, temporary: Path) -> list[str]:
-        """The command line that runs `argv` in `workspace` under this isolation."""
+    def wrap(
+        self,
+        argv: list[str],
+        *,
+        workspace: Path,
+        home: Path,
+        temporary: Path,
+        environment: Mapping[str, str],
+        status: int | None = None,
+    ) -> list[str]:
+        """The command line that runs `argv` in `workspace` under this isolation.
+
+        Under bubblewrap the command gets exactly `environment`; under `none` the caller must give
+        it to the process itself. `status` is a file descriptor on which bubblewrap says how the
+        command ended (see `witnessed`).
+        """
         if self.kind == "none":
             return argv
-        return [*_bubblewrap(self.readable, workspace, home, temporary), *argv]
+        options = _bubblewrap(self.readable, workspace, home, temporary)
+        for name, value in environment.items():
+            options += ["--setenv", name, value]
+        if status is not None:
+            options += ["--json-status-fd", str(status)]
+        return [*options, "--chdir", str(workspace), "--", *argv]
+
+
+def witnessed(status: bytes) -> bool:
+    """Whether bubblewrap saw the command itself end. False: the inside was never set up."""
+    return b'"exit-code"' in status
 
 
 def _bubblewrap(
@@ -49,19 +73,16 @@ def _bubblewrap(
         options += ["--ro-bind", str(folder), str(folder)]
     for folder in (workspace, home, temporary):
         options += ["--bind", str(folder), str(folder)]
-    for name in ("PATH", "HOME", "TMPDIR", "LANG"):
-        if name in os.environ:
-            options += ["--setenv", name, os.environ[name]]
-    options += ["--setenv", "HOME", str(home), "--setenv", "TMPDIR", str(temporary)]
-    return [*options, "--chdir", str(workspace), "--"]
+    return options
 
 
 @cache
 def available(readable: tuple[Path, ...] = ()) -> Isolation:
     """The strongest isolation that this machine really gives, tried out once.
 
-    The probe runs inside: it copies a secret marker from a file outside the writable folders and
-    lists its network interfaces. Only a start that produced both counts.
+    The probe runs inside: it writes a marker of this start, lists its network interfaces and tries
+    to write outside its folders. Only a start that left the marker, saw no interface but loopback
+    and reached nothing outside counts.
     """
     if shutil.which("bwrap") is None:
         return Isolation("none")
@@ -78,6 +99,7 @@ def available(readable: tuple[Path, ...] = ()) -> Isolation:
             workspace=folders["workspace"],
             home=folders["home"],
             temporary=folders["tmp"],
+            environment={"PATH": "/usr/bin:/bin"},
         )
         try:
             subprocess.run(argv, timeout=20, capture_output=True, check=False)

@@ -121,8 +121,9 @@ class DrivenSession(Protocol):
 class Budget:
     """Counts proposed actions and decides whether another step may begin.
 
-    Reaching a limit exactly is allowed but admits no further step; a group that has been counted
-    may run, one that would exceed the limit may not.
+    Reaching a limit exactly is allowed but admits no further step: the agent may not ask its model
+    again, and a group that would exceed the limit of actions may not run. Approving a group asks
+    the model again, so both are asked before.
     """
 
     limits: Limits
@@ -133,7 +134,6 @@ class Budget:
         """Whether the agent may ask its model again."""
         used, limits = self.session.usage(), self.limits
         pairs = (
-            (self.actions, limits.actions),
             (used.model_calls, limits.model_calls),
             (used.prompt_tokens, limits.prompt_tokens),
             (used.completion_tokens, limits.completion_tokens),
@@ -160,9 +160,9 @@ def approve_until_rest(session: DrivenSession, request: str, budget: Budget) -> 
         if not budget.admits_group(group):
             session.reject(group, "The limit of actions is reached.")
             return "action-limit"
-        status = session.approve(group)
-        if status != "finished" and not budget.admits_step():
+        if not budget.admits_step():
             return "budget-used-up"
+        status = session.approve(group)
     if status in ("error", "stuck"):
         return session.error_code or f"agent-{status}"
     return None

@@ -2,14 +2,11 @@
 
 The project holds a module with one defect and its test. Everything that the agent proposes is
 approved until it rests. Afterwards the original test runs against a copy of the repaired module, in
-a process of ours, outside anything that the agent could write.
+a process of ours, outside anything that the agent could write (see `judged_module`).
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,10 +27,11 @@ from qualify.scenarios.contract import (
     load_cases,
     unknown,
 )
+from qualify.scenarios.judged_module import only_computes, readable_source, run_test
 
 CONTRACT = 1
 CHECKS = (*SESSION_CHECKS, "test-passes", "only-the-module")
-_TEST_TIMEOUT_S = 60
+_REASONS = {"failed": "test-fails", "timed-out": "test-timed-out"}
 
 
 def vary(corpus: Path, seed: str) -> Variant:
@@ -86,39 +84,23 @@ def judge(observed: Observed) -> dict[str, Verdict]:
 
 
 def original_test_passes(observed: Observed) -> Verdict:
-    """The test as it was given passes on the module as it is now; at least one case ran."""
-    module = observed.variant.expected["module"]
-    test = observed.variant.expected["test"]
-    source = observed.folder / "workspace" / module
-    if source.is_symlink() or not source.is_file():
+    """The test as it was given passes on the module as it is now."""
+    module, test = observed.variant.expected["module"], observed.variant.expected["test"]
+    source = readable_source(observed.folder / "workspace" / module)
+    if source is None:
         return failed("module-missing")
-    with tempfile.TemporaryDirectory(prefix="qualify-judge-", dir=observed.folder) as name:
-        base = Path(name)
-        folders = {part: base / part for part in ("project", "home", "tmp")}
-        for folder in folders.values():
-            folder.mkdir()
-        shutil.copyfile(source, folders["project"] / module)
-        (folders["project"] / test).write_text(observed.variant.files[test])
-        command = [observed.python, "-B", "-m", "unittest", "-v", test.removesuffix(".py")]
-        isolation = available(tuple(Path(p) for p in observed.extra.get("readable", ())))
-        argv = isolation.wrap(
-            command, workspace=folders["project"], home=folders["home"], temporary=folders["tmp"]
-        )
-        try:
-            done = subprocess.run(
-                argv,
-                cwd=folders["project"],
-                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
-                capture_output=True,
-                timeout=_TEST_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return failed("test-timed-out")
-        except OSError:
-            return unknown("test-not-started")
-    expected = observed.variant.files[test].count("    def test_")
-    passed = done.stderr.count(b" ... ok")
-    if done.returncode == 0 and passed == expected:
-        return PASSED
-    return failed("test-fails")
+    try:
+        if not only_computes(source):
+            return failed("module-reaches-outside")
+    except (SyntaxError, ValueError, RecursionError):
+        return failed("module-unreadable")
+    result = run_test(
+        {module: source, test: observed.variant.files[test]},
+        test,
+        python=observed.python,
+        isolation=available(tuple(Path(p) for p in observed.extra.get("readable", ()))),
+        private=observed.folder,
+    )
+    if result == "not-started":
+        return unknown("test-not-started")
+    return PASSED if result == "passed" else failed(_REASONS[result])

@@ -47,7 +47,7 @@ class GatedAgent(Agent):
             raise RuntimeError("an agent without a gate was asked to act")
         refusal = self._gate.before(action_event)
         if refusal is not None:
-            return [_refused(action_event, refusal)]
+            return [refused(action_event, refusal)]
         try:
             events: list[Event] = super()._execute_action_event(conversation, action_event)
         except BaseException:
@@ -57,7 +57,8 @@ class GatedAgent(Agent):
         return events
 
 
-def _refused(action: ActionEvent, reason: str) -> Event:
+def refused(action: ActionEvent, reason: str) -> Event:
+    """The answer that settles an action which was not executed."""
     fields: dict[str, Any] = {
         "error": f"Not executed: {reason}.",
         "tool_name": action.tool_name,

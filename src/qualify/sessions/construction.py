@@ -163,15 +163,27 @@ def unmatched(conversation: Any) -> list[PendingAction]:
     """Actions of the active branch without an observation."""
     import json
 
-    from openhands.sdk.conversation.state import ConversationState
-
     from qualify.sessions.owner import PendingAction
 
-    state = conversation.state
-    pending = ConversationState.get_unmatched_actions(state.active_branch())
     return [
-        PendingAction(a.id, a.tool_name, json.loads(a.tool_call.arguments or "{}")) for a in pending
+        PendingAction(a.id, a.tool_name, json.loads(a.tool_call.arguments or "{}"))
+        for a in _unmatched_events(conversation)
     ]
+
+
+def _unmatched_events(conversation: Any) -> list[Any]:
+    from openhands.sdk.conversation.state import ConversationState
+
+    return list(ConversationState.get_unmatched_actions(conversation.state.active_branch()))
+
+
+def answer_unmatched(conversation: Any, reason: str) -> None:
+    """Answer what is pending as not executed, so that no later run takes it up."""
+    from qualify.sessions.agent import refused
+
+    with conversation.state:
+        for action in _unmatched_events(conversation):
+            conversation._on_event(refused(action, reason))
 
 
 def status(conversation: Any) -> Literal["waiting", "finished", "idle", "error", "stuck", "paused"]:

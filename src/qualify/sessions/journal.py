@@ -18,13 +18,23 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from qualify.core.canonical import canonical_json
-from qualify.core.digests import keyed_digest
+from qualify.core.digests import DIGEST_PATTERN, keyed_digest
 from qualify.core.errors import EnvironmentFault
 from qualify.storage.appendlog import AppendLog, Line, read_log
 from qualify.storage.folders import write_atomic
 
 JOURNAL = "journal.log"
 KEY = "journal.key"
+FREE_TOOLS = ("finish", "think")
+"""Tools without an effect: alone, they ask for no approval."""
+
+# No field takes free text: what a model or a person wrote has no place to slip into.
+type _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,80}$")]
+type _Tool = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+type _Word = Annotated[str, Field(pattern=r"^[A-Za-z]{1,80}$")]
+type _Version = Annotated[str, Field(pattern=r"^[0-9A-Za-z.+!_-]{1,40}$")]
+type _Digest = Annotated[str, Field(pattern=DIGEST_PATTERN)]
+type _Count = Annotated[int, Field(ge=0)]
 
 
 class Event(BaseModel):
@@ -38,40 +48,40 @@ class Opened(Event):
 
     kind: Literal["opened"] = "opened"
     schema_version: Literal[1] = 1
-    session: str
+    session: _Id
     reopened: bool
-    sdk_version: str
-    fingerprint: str
+    sdk_version: _Version
+    fingerprint: _Digest
 
 
 class Sent(Event):
     """A user message was given to the agent."""
 
     kind: Literal["sent"] = "sent"
-    message: str
+    message: _Digest
 
 
 class Seen(Event):
     """The SDK announced an event."""
 
     kind: Literal["seen"] = "seen"
-    event: str
-    event_kind: str
+    event: _Id
+    event_kind: _Word
 
 
 class ProposedAction(Event):
     """One action of a group. `call` is the keyed digest of tool and arguments."""
 
-    action: str
-    tool: str
-    call: str
+    action: _Id
+    tool: _Tool
+    call: _Digest
 
 
 class Presented(Event):
     """A complete group waits for a decision."""
 
     kind: Literal["presented"] = "presented"
-    group: int
+    group: _Count
     actions: tuple[ProposedAction, ...]
 
 
@@ -79,7 +89,7 @@ class Decided(Event):
     """The decision on a whole group, durable before anything of it runs."""
 
     kind: Literal["decided"] = "decided"
-    group: int
+    group: _Count
     decision: Literal["approved", "rejected"]
 
 
@@ -87,8 +97,8 @@ class Intent(Event):
     """An effect is about to happen. `free` effects (finish, think) ask for no approval."""
 
     kind: Literal["intent"] = "intent"
-    action: str
-    tool: str
+    action: _Id
+    tool: _Tool
     free: bool
 
 
@@ -96,25 +106,28 @@ class Outcome(Event):
     """The effect has ended. `exit_code` is the waited-for process's own; None: no process."""
 
     kind: Literal["outcome"] = "outcome"
-    action: str
+    action: _Id
     result: Literal["done", "error", "timeout", "interrupted"]
     exit_code: int | None
-    output: str | None
+    output: _Digest | None
 
 
 class UnknownOutcome(Event):
     """An intent without an outcome was found on reopening. It is never run again."""
 
     kind: Literal["unknown-outcome"] = "unknown-outcome"
-    action: str
+    action: _Id
 
 
 class Refused(Event):
-    """The SDK wanted to run an action that must not run; it was kept from it."""
+    """An action that must not run was kept from it.
+
+    `discarded`: the SDK ends a group at a `finish` and forgets what came after it.
+    """
 
     kind: Literal["refused"] = "refused"
-    action: str
-    reason: Literal["unknown-outcome", "already-done", "not-approved"]
+    action: _Id
+    reason: Literal["unknown-outcome", "already-done", "not-approved", "discarded"]
 
 
 class Paused(Event):
@@ -128,8 +141,8 @@ class Sealed(Event):
     """The SDK's own store at the end: number of event files and their keyed digest."""
 
     kind: Literal["sealed"] = "sealed"
-    sdk_events: int
-    store: str
+    sdk_events: _Count
+    store: _Digest
 
 
 type JournalEvent = Annotated[

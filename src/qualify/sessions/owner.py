@@ -22,6 +22,7 @@ from typing import Any, Literal
 from qualify.core.canonical import canonical_json
 from qualify.core.errors import EnvironmentFault
 from qualify.sessions.journal import (
+    FREE_TOOLS,
     Decided,
     Intent,
     Journal,
@@ -133,10 +134,21 @@ class Session:
         self._conversation = construction.open_conversation(
             self.spec, self.folder, self._agent, self._on_event
         )
+        self._catch_up()
         self._last_error: str | None = None
         self._intended_at: dict[str, int] = {}
         self.tool_ms = 0
         """Milliseconds spent in tools by this process."""
+
+    def _catch_up(self) -> None:
+        """After a crash: take in what the SDK had stored, carry out a rejection."""
+        from qualify.sessions import construction
+
+        for event in self._conversation.state.events:
+            self._on_event(event)
+        groups = [self.state.group_of(a.id) for a in construction.unmatched(self._conversation)]
+        if any(group is not None and group.decision == "rejected" for group in groups):
+            self._conversation.reject_pending_actions("This was rejected before a restart.")
 
     def __enter__(self) -> Session:
         return self
@@ -148,10 +160,11 @@ class Session:
 
     def send(self, text: str) -> None:
         """Give the agent a user message. Refused while a group waits: the SDK would run it."""
-        if self.pending_group() is not None:
-            raise EnvironmentFault(
-                "a group of actions waits for a decision", fix="approve or reject it first"
-            )
+        group = self.pending_group()
+        if group is not None and self.state.groups[group.number].decision is None:
+            raise _undecided()
+        if group is not None:
+            raise EnvironmentFault("an approved group has not been carried out", fix="run it first")
         self._record(Sent(message=self.journal.digest(text)))
         self._conversation.send_message(text)
 
@@ -159,13 +172,14 @@ class Session:
         """Let the agent work until it rests; refused while a group waits for its decision."""
         group = self.pending_group()
         if group is not None and self.state.groups[group.number].decision is None:
-            raise EnvironmentFault(
-                "a group of actions waits for a decision", fix="approve or reject it first"
-            )
+            raise _undecided()
         return self._run()
 
     def pending_group(self) -> PendingGroup | None:
-        """The group that waits, presented in the journal on first sight; `None`: none waits."""
+        """The group that waits, presented in the journal on first sight; `None`: none waits.
+
+        After a crash it may be what is left of an approved group: `run` carries it out.
+        """
         from qualify.sessions import construction
 
         actions = [
@@ -218,10 +232,15 @@ class Session:
         try:
             self._conversation.run()
             status = construction.status(self._conversation)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # The SDK wraps what a model call or a tool raised; the session comes to rest in error.
             self._last_error = construction.classify(error)
             status = "error"
+        if status == "finished":
+            # Calls after a finish in one group: the SDK drops them and keeps them pending.
+            for action in construction.unmatched(self._conversation):
+                self._refuse(action.id, "discarded")
+            construction.answer_unmatched(self._conversation, "discarded")
         self._record(Paused(status=status))
         if status == "waiting":
             self.pending_group()
@@ -258,13 +277,15 @@ class Session:
             return self._before(action)
 
     def _before(self, action: Any) -> str | None:
-        free = action.tool_name in ("finish", "think") and self.state.group_of(action.id) is None
+        free = action.tool_name in FREE_TOOLS and self.state.group_of(action.id) is None
         effect = self.state.effects.get(action.id)
         group = self.state.group_of(action.id)
         if effect is not None and effect.state in ("intended", "unknown"):
             return self._refuse(action.id, "unknown-outcome")
         if effect is not None and effect.intents:
             return self._refuse(action.id, "already-done")
+        if effect is not None and effect.state == "discarded":
+            return self._refuse(action.id, "discarded")
         if not free and (group is None or group.decision != "approved"):
             return self._refuse(action.id, "not-approved")
         self._record(Intent(action=action.id, tool=action.tool_name, free=free))
@@ -273,7 +294,9 @@ class Session:
         return None
 
     def _refuse(
-        self, action: str, reason: Literal["unknown-outcome", "already-done", "not-approved"]
+        self,
+        action: str,
+        reason: Literal["unknown-outcome", "already-done", "not-approved", "discarded"],
     ) -> str:
         self._record(Refused(action=action, reason=reason))
         return reason.replace("-", " ")
@@ -317,6 +340,12 @@ class Session:
         with self._guard:
             self.journal.record(event)
             apply(self.state, event)
+
+
+def _undecided() -> EnvironmentFault:
+    return EnvironmentFault(
+        "a group of actions waits for a decision", fix="approve or reject it first"
+    )
 
 
 def session_uuid(trial: str) -> uuid.UUID:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from qualify.core.canonical import canonical_json
 from qualify.core.digests import digest_bytes
 from qualify.sessions.journal import (
+    FREE_TOOLS,
     Decided,
     Intent,
     JournalEvent,
@@ -28,7 +29,9 @@ from qualify.sessions.journal import (
     UnknownOutcome,
 )
 
-type EffectState = Literal["pending", "intended", "done", "error", "timeout", "interrupted", "unknown"]
+type EffectState = Literal[
+    "pending", "intended", "done", "error", "timeout", "interrupted", "unknown", "discarded"
+]
 
 
 @dataclass
@@ -49,6 +52,8 @@ class Group:
 
     number: int
     actions: list[str]
+    request: int
+    """Which user message it answers, counted from 1."""
     decision: Literal["approved", "rejected"] | None = None
 
 
@@ -103,9 +108,10 @@ def apply(state: Projection, event: JournalEvent) -> None:
     match event:
         case Opened():
             state.session, state.opened = event.session, state.opened + 1
+            # What was sealed before may change from here on.
+            state.sealed_events = state.sealed_store = None
         case Sent():
-            state.messages += 1
-            state.status = "running"
+            _send(state)
         case Seen():
             state.seen.append((event.event, event.event_kind))
         case Presented():
@@ -114,34 +120,50 @@ def apply(state: Projection, event: JournalEvent) -> None:
             _decide(state, event)
         case Intent():
             _intend(state, event)
-        case Outcome():
-            effect = state.effects.get(event.action)
-            if effect is None or effect.state != "intended":
-                state.violations.append("outcome-without-intent")
-                return
-            effect.state, effect.exit_code = event.result, event.exit_code
-        case UnknownOutcome():
-            effect = state.effects.get(event.action)
-            if effect is None or effect.state != "intended":
-                state.violations.append("unknown-without-intent")
-                return
-            effect.state = "unknown"
+        case Outcome() | UnknownOutcome():
+            _settle(state, event)
         case Refused():
-            state.refused += 1
+            _refuse(state, event)
         case Paused():
             state.status = event.status
         case Sealed():
             state.sealed_events, state.sealed_store = event.sdk_events, event.store
 
 
+def _send(state: Projection) -> None:
+    if any(group.decision is None for group in state.groups):
+        # The SDK would take the run that follows for approval.
+        state.violations.append("message-while-waiting")
+    state.messages += 1
+    state.status = "running"
+
+
+def _settle(state: Projection, event: Outcome | UnknownOutcome) -> None:
+    effect = state.effects.get(event.action)
+    if effect is None or effect.state != "intended":
+        known = isinstance(event, Outcome)
+        state.violations.append("outcome-without-intent" if known else "unknown-without-intent")
+    elif isinstance(event, Outcome):
+        effect.state, effect.exit_code = event.result, event.exit_code
+    else:
+        effect.state = "unknown"
+
+
+def _refuse(state: Projection, event: Refused) -> None:
+    state.refused += 1
+    effect = state.effects.get(event.action)
+    if event.reason == "discarded" and effect is not None and effect.state == "pending":
+        effect.state = "discarded"
+
+
 def _present(state: Projection, event: Presented) -> None:
     if event.group != len(state.groups):
         state.violations.append("group-out-of-order")
-    state.groups.append(Group(event.group, [a.action for a in event.actions]))
+    state.groups.append(Group(event.group, [a.action for a in event.actions], state.messages))
     for action in event.actions:
         if action.action in state.effects:
             state.violations.append("action-presented-twice")
-        state.effects[action.action] = Effect(action.action, action.tool)
+        state.effects.setdefault(action.action, Effect(action.action, action.tool))
     state.status = "waiting"
 
 
@@ -164,8 +186,12 @@ def _intend(state: Projection, event: Intent) -> None:
     effect.intents += 1
     if effect.intents > 1:
         state.violations.append("effect-twice")
+    if event.free and (event.tool not in FREE_TOOLS or group is not None):
+        state.violations.append("effect-not-free")
     if not event.free and (group is None or group.decision != "approved"):
         state.violations.append("effect-without-approval")
+    if effect.state == "discarded":
+        state.violations.append("discarded-effect-ran")
     if group is not None and group.decision == "rejected":
         state.violations.append("rejected-effect-ran")
     effect.state = "intended"

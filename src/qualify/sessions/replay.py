@@ -28,6 +28,8 @@ class Replay:
     events: int
     projection: str
     decisions: list[str | None]
+    requests: list[int]
+    """For each group: which user message it answers, counted from 1."""
     sizes: list[int]
     """For each group: how many actions it holds."""
     executed: list[int]
@@ -45,14 +47,14 @@ def replay(folder: Path) -> Replay:
     state = project(read_journal(folder))
     head = read_head(folder / JOURNAL)
     executed = [
-        sum(state.effects[action].intents > 0 for action in group.actions)
-        for group in state.groups
+        sum(state.effects[action].intents > 0 for action in group.actions) for group in state.groups
     ]
     return Replay(
         head="sha256:" + head.digest,
         events=head.count,
         projection=state.digest(),
         decisions=[group.decision for group in state.groups],
+        requests=[group.request for group in state.groups],
         sizes=[len(group.actions) for group in state.groups],
         executed=executed,
         violations=sorted(state.violations),
@@ -64,15 +66,18 @@ def replay(folder: Path) -> Replay:
 
 def _disagreements(folder: Path, state: Projection) -> list[str]:
     found = []
-    events = [json.loads(path.read_bytes()) for path in event_files(folder)]
-    ids = {event["id"] for event in events}
+    try:
+        events = [json.loads(path.read_bytes()) for path in event_files(folder)]
+        ids = {event["id"] for event in events}
+    except (ValueError, KeyError, TypeError):
+        return ["sdk-event-unreadable"]
     known = {event for event, _ in state.seen}
     if ids - known:
         found.append("sdk-event-not-in-journal")
     if known - ids:
         found.append("journal-event-not-in-sdk-store")
-    rejected = {e["action_id"] for e in events if e.get("kind") == "UserRejectObservation"}
-    observed = {e["action_id"] for e in events if e.get("kind") == "ObservationEvent"}
+    rejected = {e.get("action_id") for e in events if e.get("kind") == "UserRejectObservation"}
+    observed = {e.get("action_id") for e in events if e.get("kind") == "ObservationEvent"}
     for group in state.groups:
         for action in group.actions:
             effect = state.effects[action]
@@ -96,9 +101,7 @@ def event_files(folder: Path) -> list[Path]:
 def store_digest(folder: Path, digest: Callable[[bytes], str]) -> tuple[int, str]:
     """Number of the SDK's event files, and the keyed digest of their names and contents."""
     files = event_files(folder)
-    content = b"".join(
-        path.name.encode() + b"\0" + path.read_bytes() + b"\0" for path in files
-    )
+    content = b"".join(path.name.encode() + b"\0" + path.read_bytes() + b"\0" for path in files)
     return len(files), digest(content)
 
 

@@ -35,7 +35,7 @@ from openhands.tools.terminal.definition import (
 )
 from openhands.tools.terminal.metadata import CmdOutputMetadata
 
-from qualify.sandbox.isolation import Isolation
+from qualify.sandbox.isolation import Isolation, witnessed
 
 if TYPE_CHECKING:
     from openhands.sdk.conversation.state import ConversationState
@@ -75,20 +75,20 @@ class CommandExecutor(ToolExecutor[TerminalAction, TerminalObservation]):
         self._guard = threading.Lock()
 
     def __call__(self, action: TerminalAction, conversation: Any = None) -> TerminalObservation:
+        """Run the command to its end, its limit or an `interrupt`."""
         if action.is_input or action.reset:
             return _observation(
                 action.command, "This terminal runs whole commands only.", None, error=True
             )
-        argv = self._isolation.wrap(
-            ["/bin/bash", "--noprofile", "--norc", "-c", action.command],
-            workspace=self._workspace, home=self._home, temporary=self._temporary,
-        )  # fmt: skip
         limit = min(action.timeout or self._timeout_s, self._timeout_s)
-        process = subprocess.Popen(  # noqa: S603
-            argv, cwd=self._workspace, env=command_environment(self._home, self._temporary),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
+        status, status_write = os.pipe()
+        try:
+            process = self._start(action.command, status_write)
+        except BaseException:
+            os.close(status)
+            raise
+        finally:
+            os.close(status_write)
         with self._guard:
             self._running = process
         reader = _BoundedReader(process, self._output_bytes)
@@ -105,9 +105,29 @@ class CommandExecutor(ToolExecutor[TerminalAction, TerminalObservation]):
             with self._guard:
                 self._running = None
         text = reader.text()
+        with os.fdopen(status, "rb") as stream:
+            ended = self._isolation.kind == "none" or witnessed(stream.read())
         if timed_out:
             text += f"\n[The command was stopped after {limit:g} seconds.]"
+        elif not ended and code >= 0:
+            return _observation(action.command, f"The sandbox failed. {text}", None, error=True)
+        # As a shell says it: 128 + the signal that ended the command.
+        code = 128 - code if code < 0 else code
         return _observation(action.command, text, code, timeout=timed_out)
+
+    def _start(self, command: str, status: int) -> subprocess.Popen[bytes]:
+        environment = command_environment(self._home, self._temporary)
+        argv = self._isolation.wrap(
+            ["/bin/bash", "--noprofile", "--norc", "-c", command],
+            workspace=self._workspace, home=self._home, temporary=self._temporary,
+            environment=environment, status=status,
+        )  # fmt: skip
+        return subprocess.Popen(
+            argv, cwd=self._workspace, env=environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=() if self._isolation.kind == "none" else (status,),
+        )  # fmt: skip
 
     def interrupt(self) -> None:
         """End the running command (SIGTERM to its group)."""
@@ -116,6 +136,7 @@ class CommandExecutor(ToolExecutor[TerminalAction, TerminalObservation]):
                 _kill_group(self._running, signal.SIGTERM)
 
     def close(self) -> None:
+        """End what still runs."""
         self.interrupt()
 
 
@@ -131,10 +152,11 @@ class _BoundedReader:
 
     def _drain(self) -> None:
         assert self._stream is not None
-        while chunk := self._stream.read1(65536):  # type: ignore[attr-defined]
-            room = self._limit - len(self._kept)
-            self._kept += chunk[:room]
-            self._dropped += max(0, len(chunk) - room)
+        with self._stream:
+            while chunk := self._stream.read1(65536):  # type: ignore[attr-defined]
+                room = self._limit - len(self._kept)
+                self._kept += chunk[:room]
+                self._dropped += max(0, len(chunk) - room)
 
     def text(self) -> str:
         """What was read; waits a moment for the last bytes of a command that has ended."""
@@ -146,7 +168,7 @@ class _BoundedReader:
 def _kill_group(process: subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:
     try:
         os.killpg(process.pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return
 
 
@@ -179,9 +201,8 @@ class CommandTool(TerminalTool):
     offered: dict[str, str] | None = None
 
     @classmethod
-    def create(
-        cls, conv_state: ConversationState, **params: Any
-    ) -> Sequence[CommandTool]:
+    def create(cls, conv_state: ConversationState, **params: Any) -> Sequence[CommandTool]:
+        """The tool as the agent manifest describes it."""
         readable = tuple(Path(p) for p in params["readable"])
         executor = CommandExecutor(
             Isolation(params["isolation"], readable),
@@ -205,6 +226,7 @@ class ConfinedEditor(ToolExecutor[FileEditorAction, FileEditorObservation]):
         self._inner, self._workspace = inner, workspace.resolve()
 
     def __call__(self, action: FileEditorAction, conversation: Any = None) -> FileEditorObservation:
+        """Edit below the workspace; answer anything else with an error."""
         path = Path(action.path)
         path = path if path.is_absolute() else self._workspace / path
         real = path.resolve()
@@ -228,6 +250,7 @@ class ConfinedFileEditorTool(FileEditorTool):
     def create(
         cls, conv_state: ConversationState, **params: Any
     ) -> Sequence[ConfinedFileEditorTool]:
+        """The tool as the agent manifest describes it."""
         tool = FileEditorTool.create(conv_state)[0]
         assert tool.executor is not None
         executor = ConfinedEditor(tool.executor, Path(conv_state.workspace.working_dir))
@@ -247,6 +270,7 @@ class DescribedFinishTool(FinishTool):
     def create(
         cls, conv_state: ConversationState | None = None, **params: Any
     ) -> Sequence[DescribedFinishTool]:
+        """The tool as the agent manifest describes it."""
         tool = FinishTool.create(conv_state)[0]
         return [cls(**_fields(tool, params), executor=tool.executor)]
 

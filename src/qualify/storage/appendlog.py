@@ -34,6 +34,10 @@ type PayloadBuilder = Callable[[int, str], bytes]
 class ChainBroken(Refusal):
     """A log does not verify; `where` names file and line."""
 
+    def __init__(self, what: str, *, where: str) -> None:
+        fix = "keep the file as it is, and restore it from a copy that verifies"
+        super().__init__(what, where=where, fix=fix)
+
 
 @dataclass(frozen=True)
 class Line:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qualify.assessment.matrix import assess_rows
+from qualify.assessment.matrix import collect
 from qualify.assessment.rules import Assessment
 from qualify.core.clock import Clock
 from qualify.evidence.ledger import Ledger, open_ledger
@@ -67,10 +67,9 @@ def verdict(catalog: Catalog, ledger: Ledger) -> Callable[[Result], Assessment]:
     """The assessment that the project's policy gives after a run."""
 
     def assess(result: Result) -> Assessment:
-        found = assess_rows(
-            [result.configuration], {result.suite.id: result.suite}, ledger.entries(),
-            catalog.policy("release"), Clock().now(), ledger.is_running,
+        return collect(ledger.entries(), ledger.is_running).assess(
+            result.configuration.row.id, result.configuration.digest, result.suite,
+            catalog.policy("release"), Clock().now(),
         )  # fmt: skip
-        return found[result.configuration.row.id, result.suite.id]
 
     return assess

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import evidence
-from support.evidence import SettableClock, SuiteStandIn, policy, reserve, run, trial
 
 from qualify.assessment.matrix import assess_rows, collect
 from qualify.core.digests import digest_bytes
 from qualify.core.status import CheckOutcome, RowStatus, ToolMode, TrialOutcome
 from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.manifests.kinds import Row
+from support import evidence
+from support.evidence import SettableClock, SuiteStandIn, policy, reserve, run, trial
 
 FAILED = {"exact-bytes": CheckOutcome.FAILED, "replay": CheckOutcome.PASSED}
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import evidence
-from support.evidence import NOW, SuiteStandIn, policy, reservation, trial
 
 from qualify.assessment.grading import Grade, TrialEvidence
 from qualify.assessment.rules import Assessment, assess
 from qualify.core.digests import digest_bytes
 from qualify.core.status import CheckOutcome, EvidenceClass, RowStatus, TrialOutcome
+from support import evidence
+from support.evidence import NOW, SuiteStandIn, policy, reservation, trial
 
 PASS = {"exact-bytes": CheckOutcome.PASSED, "replay": CheckOutcome.PASSED}
 KINDS = ("pass", "pass", "pass", "fail", "unknown", "missing", "incomplete", "over-budget")
@@ -47,7 +47,9 @@ def histories(draw: st.DrawFn) -> list[TrialEvidence]:
         draw(st.lists(st.integers(0, 40 * 24), min_size=len(kinds), max_size=len(kinds))),
         reverse=True,
     )
-    return [made(number, kind, age) for number, (kind, age) in enumerate(zip(kinds, ages, strict=True))]
+    return [
+        made(number, kind, age) for number, (kind, age) in enumerate(zip(kinds, ages, strict=True))
+    ]
 
 
 def judge(trials: list[TrialEvidence]) -> Assessment:

@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support import evidence
-from support.evidence import CHECKS, DAY, NOW, SuiteStandIn, policy, reservation, scenario, trial
 
 from qualify.assessment.grading import TrialEvidence
 from qualify.assessment.reasons import PRECEDENCE, REASONS
@@ -17,6 +15,8 @@ from qualify.assessment.rules import Assessment, Sequenced, assess
 from qualify.core.digests import digest_bytes
 from qualify.core.status import CheckOutcome, EvidenceClass, RowStatus, ToolMode, TrialOutcome
 from qualify.evidence.records import BudgetUse, ModelIdentity
+from support import evidence
+from support.evidence import CHECKS, DAY, NOW, SuiteStandIn, policy, reservation, scenario, trial
 
 HOUR = timedelta(hours=1)
 FAILED = {"exact-bytes": CheckOutcome.FAILED, "replay": CheckOutcome.PASSED}

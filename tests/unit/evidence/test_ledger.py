@@ -9,8 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support import evidence
-from support.evidence import CONFIGURATION, SettableClock, reserve, trial
 
 from qualify.core.digests import digest_bytes
 from qualify.core.errors import EnvironmentFault, ExitCode, Refusal
@@ -19,6 +17,8 @@ from qualify.evidence.ledger import Ledger, NewerLedger, open_ledger
 from qualify.evidence.records import Genesis, Reservation, Trial
 from qualify.storage.appendlog import encode_line, read_log
 from qualify.storage.locks import LockHeld
+from support import evidence
+from support.evidence import CONFIGURATION, SettableClock, reserve, trial
 
 
 @pytest.fixture

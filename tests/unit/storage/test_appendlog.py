@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -160,17 +161,13 @@ def test_any_changed_byte_is_noticed(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(whole) - 2))
     other = data.draw(st.integers(0, 255).filter(lambda byte: byte != whole[place]))
     changed = whole[:place] + bytes([other]) + whole[place + 1 :]
-    path = Path(os.environ["PYTEST_BYTES_FOLDER"]) / "changed.log"
-    path.write_bytes(changed)
-    with pytest.raises(ChainBroken) as caught:
-        list(read_log(path))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "changed.log"
+        path.write_bytes(changed)
+        with pytest.raises(ChainBroken) as caught:
+            list(read_log(path))
     assert caught.value.where.startswith(f"{path}:")
     assert caught.value.exit_code == ExitCode.NOT_A_PASS
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_BYTES_FOLDER", str(tmp_path))
 
 
 def test_a_damaged_last_line_is_not_appended_to(log: AppendLog) -> None:
@@ -229,6 +226,7 @@ def test_a_folder_that_is_missing_is_one_clear_error(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
+import tempfile
 from pathlib import Path
 from qualify.storage.appendlog import AppendLog
 log = AppendLog(Path(sys.argv[1]))
