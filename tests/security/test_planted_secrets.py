@@ -58,7 +58,9 @@ def _all_bytes(folder: Path) -> bytes:
     )
 
 
-@pytest.mark.parametrize("row", ["scripted-leaks-secret", "scripted-passes-native", "scripted-crashes"])
+@pytest.mark.parametrize(
+    "row", ["scripted-leaks-secret", "scripted-passes-native", "scripted-crashes"]
+)
 def test_no_planted_secret_is_found_in_any_byte_of_the_results(
     row: str, agent_sdk: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ def finish(message: str = "Done.") -> Reply:
 
 @dataclass
 class ChatServer:
-    """Answers in order; when the list is used up, by `rule`, which finishes unless told otherwise."""
+    """Answers in order; when the list is used up, by `rule`: it finishes unless told otherwise."""
 
     replies: deque[Reply] = field(default_factory=deque)
     rule: Callable[[dict[str, Any]], Reply] = lambda _request: finish()

@@ -60,7 +60,7 @@ def forked(function: Callable[[], Any], log: Path) -> Child:
             os.dup2(handle, 2)
             try:
                 said = (True, function())
-            except BaseException:
+            except BaseException:  # noqa: BLE001
                 said = (False, traceback.format_exc())
             with os.fdopen(ours, "wb") as stream:
                 stream.write(pickle.dumps(said))

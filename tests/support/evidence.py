@@ -177,6 +177,7 @@ def trial(
         timings=Timings(
             **{
                 "wall_ms": 20_000,
+                "judging_ms": 400,
                 "model_ms": 18_000,
                 "tool_ms": 1_000,
                 "first_token_ms_median": 300,

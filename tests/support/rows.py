@@ -75,7 +75,7 @@ def vllm(
                 "tool_parsers": ("qwen3_coder",),
             }
             | (runtime or {})
-        ),  # fmt: skip
+        ),
         _model({"format": "safetensors", **(model or {})}),
         None,
         row,

@@ -116,7 +116,7 @@ class Assessment:
         return tuple(g.evidence.trial for s in self.scenarios for g in s.newest)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data with stable keys (docs/reference/records.md)."""
+        """Plain data with stable keys (docs/reference/verdicts.md)."""
         return {
             "configuration": self.configuration,
             "suite": self.suite,

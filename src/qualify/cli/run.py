@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from qualify.cli.run_output import Display
     from qualify.manifests.catalog import Catalog
     from qualify.manifests.configuration import Configuration
-    from qualify.models.progress import Report, Step
     from qualify.runner.progress import Reporter
     from qualify.runner.run import Request, Result
 
@@ -42,6 +42,7 @@ def run(ctx: click.Context, row: str, suite: str | None, trials: int | None,
     from qualify.assessment.rules import DEFAULT_POLICY
     from qualify.cli.context import catalog as load
     from qualify.cli.context import results_folder
+    from qualify.cli.run_output import Display
     from qualify.runner.run import Request
 
     catalog = load(ctx)
@@ -53,8 +54,8 @@ def run(ctx: click.Context, row: str, suite: str | None, trials: int | None,
         experimental=experimental,
         seed=seed,
     )
-    with _reporter(as_json) as reporter:
-        result = _execute(catalog, request, reporter, offline, approve_licence)
+    with Display(quiet=as_json) as display:
+        result = _execute(catalog, request, display, offline, approve_licence)
     return _conclude(catalog, request, result, as_json)
 
 
@@ -67,29 +68,23 @@ def _suite(catalog: Catalog, row: str, suite: str | None) -> str:
     return chosen
 
 
-def _reporter(as_json: bool) -> Any:
-    from qualify.cli.run_output import Display
-
-    return Display(quiet=as_json)
-
-
 def _execute(
     catalog: Catalog,
     request: Request,
-    reporter: Reporter,
+    display: Display,
     offline: bool,
     approve_licence: str | None,
 ) -> Result:
     from qualify.runner.run import execute
 
     def acquire(configuration: Configuration, reporter: Reporter) -> Path | None:
-        return model_file(configuration, reporter, offline, approve_licence)
+        return model_file(configuration, display, offline, approve_licence)
 
-    return execute(catalog, request, reporter, acquire=acquire, verify=verified_files)
+    return execute(catalog, request, display, acquire=acquire, verify=verified_files)
 
 
 def model_file(
-    configuration: Configuration, reporter: Reporter, offline: bool, approve_licence: str | None
+    configuration: Configuration, display: Display, offline: bool, approve_licence: str | None
 ) -> Path | None:
     """The model's first file in the store, acquired when it is missing; `None`: no model needed."""
     if configuration.model is None or not configuration.model.files:
@@ -98,22 +93,15 @@ def model_file(
 
     snapshot = locate(configuration.model)
     if snapshot is None:
-        reporter.phase(f"acquiring model {configuration.model.id}")
-        snapshot = acquire(
-            configuration.model,
-            approve_licence=approve_licence,
-            offline=offline,
-            progress=_tell(reporter),
-        )
+        display.phase(f"acquiring model {configuration.model.id}")
+        with display.handed_over() as progress:
+            snapshot = acquire(
+                configuration.model,
+                approve_licence=approve_licence,
+                offline=offline,
+                progress=progress,
+            )
     return next(iter(snapshot.path_of.values()))
-
-
-def _tell(reporter: Reporter) -> Report:
-    def tell(step: Step) -> None:
-        share = f" {100 * step.done // step.total} %" if step.total else ""
-        reporter.detail(f"{step.phase.value}{share}")
-
-    return tell
 
 
 def verified_files(configuration: Configuration) -> str | None:

@@ -6,9 +6,11 @@ goes to stdout.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from qualify.assessment.rules import Assessment
+    from qualify.models.progress import Report
     from qualify.runner.progress import TrialSummary
     from qualify.runner.run import Request, Result
 
@@ -53,6 +56,25 @@ class Display:
     def __exit__(self, *exc: Any) -> None:
         if self._live is not None:
             self._live.__exit__(*exc)
+
+    @contextlib.contextmanager
+    def handed_over(self) -> Iterator[Report]:
+        """Give the terminal to the bar of an acquisition, and take it back."""
+        from qualify.cli.acquisition import acquisition_progress
+        from qualify.models.progress import silent
+
+        if self._quiet:
+            yield silent
+            return
+        live = self._live
+        if live is not None:
+            live.stop()
+        try:
+            with acquisition_progress() as report:
+                yield report
+        finally:
+            if live is not None:
+                live.start()
 
     def _line(self) -> Any:
         from rich.spinner import Spinner

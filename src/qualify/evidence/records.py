@@ -72,7 +72,7 @@ class Reservation(Record):
     suite_digest: Digest
     scenario: Id
     ordinal: Count
-    """Number of earlier, not experimental reservations for (configuration, suite, scenario)."""
+    """Earlier, not experimental reservations of (configuration, suite digest, scenario)."""
     seed: Digest
     """Derived from configuration, suite digest, scenario and ordinal; gives the variant."""
     evidence_class: EvidenceClass
@@ -86,13 +86,6 @@ class Check(Record):
     check: Id
     outcome: CheckOutcome
     reason: ReasonCode | None = None
-
-
-class PackageVersion(Record):
-    """A distribution and its version, as observed."""
-
-    name: Id
-    version: Version
 
 
 class Engine(Record):
@@ -183,6 +176,9 @@ class Timings(Record):
     """Milliseconds on the monotonic clock. `None`: cannot be told."""
 
     wall_ms: Count
+    """From the start of the trial to the end of its session; replay and export not counted."""
+    judging_ms: Count | None
+    """Replay, export and checks afterwards."""
     model_ms: Count | None
     tool_ms: Count | None
     first_token_ms_median: Count | None

@@ -18,7 +18,7 @@ from qualify.core.digests import digest_file
 from qualify.core.errors import ErrorList, QualifyError, UsageError
 from qualify.core.identifiers import nearest
 from qualify.manifests.cache import ParseCache
-from qualify.manifests.configuration import Configuration, resolve
+from qualify.manifests.configuration import Configuration, Part, resolve
 from qualify.manifests.files import ManifestFile, find_project, list_files
 from qualify.manifests.kinds import (
     KINDS,
@@ -62,9 +62,7 @@ class Catalog:
     """Digest of the file of each lock that a manifest names."""
     files: dict[tuple[str, str], str]
     """Path below the project of each manifest, by kind and id."""
-    parts: dict[tuple[str, str], dict[str, Any]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    parts: dict[tuple[str, str], Part] = field(default_factory=dict, compare=False, repr=False)
     """Bound contents made so far (see `configuration`)."""
     resolved: dict[str, Configuration] = field(default_factory=dict, compare=False, repr=False)
     """Configurations made so far, by row."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from qualify.core.digests import digest_json
+from qualify.core.canonical import canonical_json
+from qualify.core.digests import digest_bytes, digest_json
 from qualify.core.errors import Refusal
 from qualify.core.status import EngineKind, EvidenceClass
 from qualify.manifests.kinds import Agent, Model, Platform, Policy, Row, Runtime, Scenario, Script
@@ -40,6 +41,9 @@ _UNORDERED = {
     ("Corpus", "files"), ("Scenario", "checks"),
 }  # fmt: skip
 """Lists whose order means nothing."""
+_SHOWN_ORDER = (
+    "schema", "base_layer", "runtime", "model", "script", "platform", "agent", "row",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,19 +123,21 @@ def resolve(catalog: Catalog, row_id: str) -> Configuration:
     script = catalog.scripts[row.script] if row.script is not None else None
     platform = catalog.platforms[row.platform]
     agent = catalog.agents[row.agent]
-    content = {
-        "schema": SCHEMA,
-        "base_layer": None,
+    parts = {
         "runtime": _part(catalog, "runtimes", runtime),
-        "model": None if model is None else _part(catalog, "models", model),
-        "script": None if script is None else _part(catalog, "scripts", script),
+        "model": _part(catalog, "models", model),
+        "script": _part(catalog, "scripts", script),
         "platform": _part(catalog, "platforms", platform),
         "agent": _part(catalog, "agents", agent),
-        "row": bound_content(row),
+        "row": _encoded(bound_content(row)),
+        "schema": _encoded(SCHEMA),
+        "base_layer": _NOTHING,
     }
     configuration = catalog.resolved[row_id] = Configuration(
-        row, runtime, model, script, platform, agent, content, digest_json(content),
-        _evidence_class(runtime, model),
+        row, runtime, model, script, platform, agent,
+        bound={name: parts[name].content for name in _SHOWN_ORDER},
+        digest=digest_bytes(_object(parts)),
+        evidence_class=_evidence_class(runtime, model),
     )  # fmt: skip
     return configuration
 
@@ -146,7 +152,7 @@ def suite_identity(catalog: Catalog, suite_id: str) -> SuiteIdentity:
         {
             "id": scenario.id,
             **bound_content(scenario),
-            "corpus": _part(catalog, "corpora", catalog.corpora[scenario.corpus]),
+            "corpus": _part(catalog, "corpora", catalog.corpora[scenario.corpus]).content,
         }
         for scenario in sorted(scenarios, key=lambda scenario: scenario.id)
     ]
@@ -155,6 +161,7 @@ def suite_identity(catalog: Catalog, suite_id: str) -> SuiteIdentity:
     )
 
 
+@lru_cache(maxsize=16)
 def policy_digest(policy: Policy) -> str:
     """Digest of a policy's numbers; its id and notes are not bound."""
     return digest_json({"schema": POLICY_SCHEMA, **bound_content(policy)})
@@ -220,7 +227,12 @@ def _sort_key(item: Any) -> str:
     return item if isinstance(item, str) else str(item.get("path") or item.get("name"))
 
 
+_AS_THEY_ARE = frozenset((str, int, bool))
+
+
 def _plain(value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, BaseModel):
         return bound_content(value)
     if isinstance(value, tuple | list):
@@ -232,13 +244,40 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _part(catalog: Catalog, kind: str, manifest: Any) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Part:
+    """Plain JSON data together with its canonical encoding."""
+
+    content: Any
+    encoded: bytes
+
+
+def _encoded(content: Any) -> Part:
+    return Part(content, canonical_json(content))
+
+
+def _object(parts: dict[str, Part]) -> bytes:
+    """Canonical JSON of an object, put together from that of its members.
+
+    Equal to `canonical_json` of the whole; a thousand rows share their parts, so this is what makes
+    a large matrix quick.
+    """
+    members = (b'"%s":%s' % (name.encode(), parts[name].encoded) for name in sorted(parts))
+    return b"{" + b",".join(members) + b"}"
+
+
+def _part(catalog: Catalog, kind: str, manifest: Any) -> Part:
     """Bound content of a manifest that rows share, made once per catalog."""
+    if manifest is None:
+        return _NOTHING
     key = (kind, manifest.id)
     part = catalog.parts.get(key)
     if part is None:
-        part = catalog.parts[key] = bound_content(manifest, catalog.locks)
+        part = catalog.parts[key] = _encoded(bound_content(manifest, catalog.locks))
     return part
+
+
+_NOTHING = _encoded(None)
 
 
 def _evidence_class(runtime: Runtime, model: Model | None) -> EvidenceClass:

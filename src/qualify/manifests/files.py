@@ -141,5 +141,5 @@ def _entries(folder: Path, mistakes: list[UsageError], project: Path) -> list[os
 
 def _shown(path: Path, project: Path) -> str:
     """Path below the project; bytes that are no text and line ends cannot disturb a terminal."""
-    text = path.relative_to(project).as_posix()
+    text = os.fspath(path)[len(os.fspath(project)) + 1 :]
     return text.encode("utf-8", "backslashreplace").decode() if text.isprintable() else ascii(text)

@@ -39,7 +39,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULLS = ("", "~", "Null", "NULL")
 
 
-class YamlMistake(UsageError):  # noqa: N818
+class YamlMistake(UsageError):
     """A file that cannot be read as a manifest; `line` and `column` from 1, or 0 when none."""
 
     def __init__(self, what: str, *, fix: str = "", line: int = 0, column: int = 0) -> None:

@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from qualify.core.errors import EnvironmentFault, QualifyError
 from qualify.evidence.ledger import Ledger
 from qualify.evidence.records import Reservation
@@ -350,17 +352,21 @@ def _set_position(connection: DuckDBPyConnection, count: int, digest: str) -> No
 
 
 def _insert(connection: DuckDBPyConnection, lines: Lines) -> None:
-    """Insert in bulk: one typed JSON parameter per chunk, thousands of times faster than rows."""
+    """Insert in bulk: one typed JSON text per line, hundreds of times faster than single rows."""
     for table, rows in lines.items():
+        if not rows:
+            continue
         columns = _columns(connection, table)
         names = ", ".join(f'"{name}"' for name, _ in columns)
-        structure = json.dumps([dict(columns)])
+        structure = json.dumps(dict(columns))
         for start in range(0, len(rows), _CHUNK):
-            payload = json.dumps(rows[start : start + _CHUNK])
+            # JSON texts hold no line feeds, so that one parameter can carry all of them.
+            texts = b"\n".join(orjson.dumps(row) for row in rows[start : start + _CHUNK])
             connection.execute(
-                f"INSERT INTO {table} ({names}) SELECT {names} FROM "  # noqa: S608 - names of ours
-                "(SELECT unnest(from_json(?, ?), recursive := true))",
-                [payload, structure],
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM ("  # noqa: S608 - names of ours
+                "SELECT unnest(from_json(text, ?)) FROM "
+                "(SELECT unnest(string_split(?, chr(10))) AS text))",
+                [structure, texts.decode()],
             )
 
 

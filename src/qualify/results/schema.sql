@@ -3,12 +3,12 @@
 
 CREATE TABLE meta (
     schema_version INTEGER NOT NULL,
-    ledger_count   UBIGINT NOT NULL,   -- entries of the ledger that are in here
+    ledger_count   BIGINT NOT NULL,   -- entries of the ledger that are in here
     ledger_digest  VARCHAR NOT NULL    -- digest of the last one; empty without entries
 );
 
 CREATE TABLE entries (
-    seq             UBIGINT NOT NULL,
+    seq             BIGINT NOT NULL,
     digest          VARCHAR NOT NULL,
     kind            VARCHAR NOT NULL,
     time            TIMESTAMP NOT NULL,
@@ -17,14 +17,14 @@ CREATE TABLE entries (
 
 CREATE TABLE reservations (
     trial          VARCHAR NOT NULL,
-    seq            UBIGINT NOT NULL,
+    seq            BIGINT NOT NULL,
     time           TIMESTAMP NOT NULL,
     row            VARCHAR NOT NULL,
     configuration  VARCHAR NOT NULL,
     suite          VARCHAR NOT NULL,
     suite_digest   VARCHAR NOT NULL,
     scenario       VARCHAR NOT NULL,
-    ordinal        UBIGINT NOT NULL,
+    ordinal        BIGINT NOT NULL,
     seed           VARCHAR NOT NULL,
     evidence_class VARCHAR NOT NULL,
     experimental   BOOLEAN NOT NULL
@@ -32,7 +32,7 @@ CREATE TABLE reservations (
 
 CREATE TABLE endings (
     trial                                 VARCHAR NOT NULL,
-    seq                                   UBIGINT NOT NULL,
+    seq                                   BIGINT NOT NULL,
     time                                  TIMESTAMP NOT NULL,
     outcome                               VARCHAR NOT NULL,
     stop_reason                           VARCHAR NOT NULL,
@@ -40,9 +40,9 @@ CREATE TABLE endings (
     engine_kind                           VARCHAR NOT NULL,
     engine_version                        VARCHAR,
     engine_build                          VARCHAR,
-    engine_context_tokens_per_slot        UBIGINT,
-    engine_slots                          UBIGINT,
-    engine_tensor_parallel                UBIGINT NOT NULL,
+    engine_context_tokens_per_slot        BIGINT,
+    engine_slots                          BIGINT,
+    engine_tensor_parallel                BIGINT NOT NULL,
     engine_chat_template                  VARCHAR,
     engine_tool_parser                    VARCHAR,
     engine_remote                         BOOLEAN NOT NULL,
@@ -51,19 +51,19 @@ CREATE TABLE endings (
     model_files                           VARCHAR,
     machine_architecture                  VARCHAR NOT NULL,
     machine_cpu_model                     VARCHAR,
-    machine_logical_cores                 UBIGINT,
-    machine_memory_mib                    UBIGINT,
+    machine_logical_cores                 BIGINT,
+    machine_memory_mib                    BIGINT,
     machine_gpu_model                     VARCHAR,
-    machine_gpu_count                     UBIGINT NOT NULL,
+    machine_gpu_count                     BIGINT NOT NULL,
     machine_driver                        VARCHAR,
     agent_id                              VARCHAR NOT NULL,
     agent_sdk_version                     VARCHAR,
     agent_fingerprint                     VARCHAR,
     agent_tool_mode_requested             VARCHAR NOT NULL,
     agent_tool_mode_observed              VARCHAR,
-    agent_temperature_milli_observed      UBIGINT,
+    agent_temperature_milli_observed      BIGINT,
     agent_model_name_matches              BOOLEAN,
-    agent_skills                          UBIGINT NOT NULL,
+    agent_skills                          BIGINT NOT NULL,
     harness_version                       VARCHAR NOT NULL,
     harness_commit                        VARCHAR,
     harness_modified                      BOOLEAN,
@@ -73,28 +73,29 @@ CREATE TABLE endings (
     enforcement_network                   VARCHAR NOT NULL,
     enforcement_private_home              BOOLEAN NOT NULL,
     enforcement_environment_allow_list    BOOLEAN NOT NULL,
-    usage_model_calls                     UBIGINT NOT NULL,
-    usage_failed_calls                    UBIGINT NOT NULL,
-    usage_prompt_tokens                   UBIGINT,
-    usage_cached_prompt_tokens            UBIGINT,
-    usage_completion_tokens               UBIGINT,
-    usage_cost_microusd                   UBIGINT,
-    usage_actions_proposed                UBIGINT NOT NULL,
-    usage_actions_executed                UBIGINT NOT NULL,
-    usage_actions_rejected                UBIGINT NOT NULL,
-    timings_wall_ms                       UBIGINT NOT NULL,
-    timings_model_ms                      UBIGINT,
-    timings_tool_ms                       UBIGINT,
-    timings_first_token_ms_median         UBIGINT,
-    timings_completion_tokens_per_s_milli UBIGINT,
-    timings_prompt_tokens_per_s_milli     UBIGINT,
-    timings_engine_start_ms               UBIGINT,
-    timings_worker_start_ms               UBIGINT,
+    usage_model_calls                     BIGINT NOT NULL,
+    usage_failed_calls                    BIGINT NOT NULL,
+    usage_prompt_tokens                   BIGINT,
+    usage_cached_prompt_tokens            BIGINT,
+    usage_completion_tokens               BIGINT,
+    usage_cost_microusd                   BIGINT,
+    usage_actions_proposed                BIGINT NOT NULL,
+    usage_actions_executed                BIGINT NOT NULL,
+    usage_actions_rejected                BIGINT NOT NULL,
+    timings_wall_ms                       BIGINT NOT NULL,
+    timings_judging_ms                    BIGINT,
+    timings_model_ms                      BIGINT,
+    timings_tool_ms                       BIGINT,
+    timings_first_token_ms_median         BIGINT,
+    timings_completion_tokens_per_s_milli BIGINT,
+    timings_prompt_tokens_per_s_milli     BIGINT,
+    timings_engine_start_ms               BIGINT,
+    timings_worker_start_ms               BIGINT,
     audit_journal_head                    VARCHAR,
-    audit_journal_events                  UBIGINT,
+    audit_journal_events                  BIGINT,
     audit_export                          VARCHAR,
-    audit_export_events                   UBIGINT,
-    audit_unknown_effects                 UBIGINT NOT NULL
+    audit_export_events                   BIGINT,
+    audit_unknown_effects                 BIGINT NOT NULL
 );
 
 CREATE TABLE checks (
@@ -108,12 +109,12 @@ CREATE TABLE checks (
 CREATE TABLE budgets_exceeded (
     trial  VARCHAR NOT NULL,
     budget VARCHAR NOT NULL,
-    "limit" UBIGINT NOT NULL,
-    used   UBIGINT
+    "limit" BIGINT NOT NULL,
+    used   BIGINT
 );
 
 CREATE TABLE refusals (
-    seq           UBIGINT NOT NULL,
+    seq           BIGINT NOT NULL,
     time          TIMESTAMP NOT NULL,
     row           VARCHAR NOT NULL,
     configuration VARCHAR NOT NULL,
@@ -121,12 +122,12 @@ CREATE TABLE refusals (
 );
 
 CREATE TABLE start_failures (
-    seq           UBIGINT NOT NULL,
+    seq           BIGINT NOT NULL,
     time          TIMESTAMP NOT NULL,
     row           VARCHAR NOT NULL,
     configuration VARCHAR NOT NULL,
     reason        VARCHAR NOT NULL,
-    elapsed_ms    UBIGINT NOT NULL
+    elapsed_ms    BIGINT NOT NULL
 );
 
 -- From the manifests, not from the ledger: what is declared.
@@ -141,8 +142,8 @@ CREATE TABLE declared_rows (
     provider        VARCHAR NOT NULL,
     agent           VARCHAR NOT NULL,
     "precision"     VARCHAR,
-    context_tokens  UBIGINT,
-    tensor_parallel UBIGINT,
+    context_tokens  BIGINT,
+    tensor_parallel BIGINT,
     tool_mode       VARCHAR NOT NULL,
     graph_mode      VARCHAR,
     placement       VARCHAR,

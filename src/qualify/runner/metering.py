@@ -56,6 +56,7 @@ class TokenCount:
         self._ended = self._current = 0
 
     def __call__(self, activity: Activity) -> None:
+        """Hear of a call."""
         self._current = max(self._current, activity.completion_tokens)
         if activity.phase == "done":
             self._ended, self._current = self._ended + self._current, 0
@@ -120,10 +121,13 @@ class Metered:
                 )
         return tuple(found)
 
-    def timings(self, engine_start_ms: int | None, worker_start_ms: int | None) -> Timings:
+    def timings(
+        self, judging_ms: int, engine_start_ms: int | None, worker_start_ms: int | None
+    ) -> Timings:
         """The record's timings."""
         return Timings(
             wall_ms=self.wall_ms,
+            judging_ms=judging_ms,
             model_ms=self.model_ms,
             tool_ms=self.tool_ms,
             first_token_ms_median=self.first_token_ms,

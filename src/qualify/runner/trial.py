@@ -133,7 +133,9 @@ def run_trial(
         harness=harness(),
         enforcement=enforcement(bench.isolation),
         usage=metered.usage,
-        timings=metered.timings(bench.engine_start_ms, bench.worker_start_ms),
+        timings=metered.timings(
+            clock.monotonic_ms() - begun - worked_ms, bench.engine_start_ms, bench.worker_start_ms
+        ),
         audit=audit,
     )
     _refuse_secret(record, variant)

@@ -7,15 +7,17 @@ through the relay, never through here.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 _LIMIT = 8 << 20
-_CHUNK = 1 << 16
 
 
 class Unanswered(Exception):
@@ -53,17 +55,18 @@ def ask(
         data = json.dumps(body).encode()
         headers["Content-Type"] = "application/json"
     try:
-        connection.request("GET" if data is None else "POST", parts.path or "/", data, headers)
-        answer = connection.getresponse()
-        content = _read(connection, answer, deadline)
-    except TimeoutError as error:
-        raise Unanswered("timeout") from error
-    except http.client.HTTPException as error:
-        raise Unanswered("garbage") from error
-    except OSError as error:
-        raise Unanswered("no-connection") from error
+        connection.connect()
+        # A socket's timeout bounds one read; a server that trickles would never end.
+        with _broken_off_at(deadline, connection.sock):
+            connection.request("GET" if data is None else "POST", parts.path or "/", data, headers)
+            answer = connection.getresponse()
+            content = _read(answer)
+    except (OSError, http.client.HTTPException) as error:
+        raise _unanswered(error, deadline) from error
     finally:
         connection.close()
+    if time.monotonic() >= deadline:
+        raise Unanswered("timeout")
     if answer.status != 200:
         raise Unanswered("refused", answer.status)
     try:
@@ -72,19 +75,34 @@ def ask(
         raise Unanswered("garbage", 200) from error
 
 
-def _read(
-    connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, deadline: float
-) -> bytes:
-    content = bytearray()
-    while True:
-        if connection.sock is not None:
-            connection.sock.settimeout(_left(deadline))
-        chunk = answer.read1(_CHUNK)
-        if not chunk:
-            return bytes(content)
-        content += chunk
-        if len(content) > _LIMIT:
-            raise http.client.HTTPException("answer too large")
+def _unanswered(error: Exception, deadline: float) -> Unanswered:
+    if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
+        return Unanswered("timeout")
+    if isinstance(error, OSError):  # a disconnection is both kinds of error
+        return Unanswered("no-connection")
+    return Unanswered("garbage")
+
+
+@contextlib.contextmanager
+def _broken_off_at(deadline: float, connection: socket.socket) -> Iterator[None]:
+    def break_off() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_left(deadline), break_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    content = answer.read(_LIMIT + 1)
+    if len(content) > _LIMIT:
+        raise http.client.HTTPException("the answer is too large")
+    return content
 
 
 def _left(deadline: float) -> float:

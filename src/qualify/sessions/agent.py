@@ -14,15 +14,21 @@ from openhands.sdk.event import ActionEvent, AgentErrorEvent, Event
 from openhands.sdk.event.error_classification import AGENT_OUTCOME
 from pydantic import PrivateAttr
 
+from qualify.sessions.construction import unmatched_events
+
 if TYPE_CHECKING:
     from openhands.sdk.conversation.impl.local_conversation import LocalConversation
+    from openhands.sdk.conversation.types import (
+        ConversationCallbackType,
+        ConversationTokenCallbackType,
+    )
 
 
 class EffectGate(Protocol):
     """Decides on effects and hears of them."""
 
     def before(self, action: ActionEvent) -> str | None:
-        """Record the intent; or return why the action must not run."""
+        """Record the intent; or return what the agent is told instead of running the action."""
 
     def after(self, action: ActionEvent, events: list[Event]) -> None:
         """Record the outcome."""
@@ -39,6 +45,19 @@ class GatedAgent(Agent):
     def set_gate(self, gate: EffectGate) -> None:
         """Bind the gate; once for each process that opens the session."""
         self._gate = gate
+
+    def step(
+        self,
+        conversation: LocalConversation,
+        on_event: ConversationCallbackType,
+        on_token: ConversationTokenCallbackType | None = None,
+    ) -> None:
+        """One step, with the whole history: a group that was pending when the SDK loaded its store
+        is missing from its cached view, also after it was answered.
+        """
+        if not unmatched_events(conversation):
+            conversation.state.rebuild_view()
+        super().step(conversation, on_event, on_token)
 
     def _execute_action_event(
         self, conversation: LocalConversation, action_event: ActionEvent
@@ -57,10 +76,10 @@ class GatedAgent(Agent):
         return events
 
 
-def refused(action: ActionEvent, reason: str) -> Event:
-    """The answer that settles an action which was not executed."""
+def refused(action: ActionEvent, text: str) -> Event:
+    """The answer that settles an action which is not executed, now or again."""
     fields: dict[str, Any] = {
-        "error": f"Not executed: {reason}.",
+        "error": text,
         "tool_name": action.tool_name,
         "tool_call_id": action.tool_call.id,
         "classification": AGENT_OUTCOME,

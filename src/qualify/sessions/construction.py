@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import uuid
 from collections.abc import Callable
 from functools import wraps
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from qualify.sessions.owner import PendingAction, SessionSpec
 
 
+_LATE_IMPORTS = (
+    "h11",
+    "socksio",
+    "openai",
+    "openai.resources.chat.completions",
+    "openai.types",
+    "openhands.sdk.llm.provider_connection_store",
+)
+"""What the SDK would import at its first request: over a second that belongs to no trial."""
+
+
 def sdk_version() -> str:
     """Version of the agent SDK."""
     return version("openhands-sdk")
@@ -30,6 +43,9 @@ def preload() -> None:
     from qualify.sessions import agent, tools  # noqa: F401
 
     tools.register()
+    for name in _LATE_IMPORTS:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def build_agent(spec: SessionSpec, folder: Path) -> GatedAgent:
@@ -42,7 +58,7 @@ def build_agent(spec: SessionSpec, folder: Path) -> GatedAgent:
 
     manifest = spec.agent
     limits, sampling = manifest["limits"], manifest["sampling"]
-    _offer_example(manifest["in_context_example"])
+    offer_example(wanted=manifest["in_context_example"])
     extra: dict[str, Any] = {"cache_prompt": True}
     if manifest.get("grammar"):
         extra["grammar"] = manifest["grammar"]
@@ -104,7 +120,7 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _offer_example(wanted: bool) -> None:
+def offer_example(*, wanted: bool) -> None:
     """Switch the in-context example of the SDK's text tool format on or off in this process."""
     from openhands.sdk.llm.mixins import non_native_fc
 
@@ -167,23 +183,15 @@ def unmatched(conversation: Any) -> list[PendingAction]:
 
     return [
         PendingAction(a.id, a.tool_name, json.loads(a.tool_call.arguments or "{}"))
-        for a in _unmatched_events(conversation)
+        for a in unmatched_events(conversation)
     ]
 
 
-def _unmatched_events(conversation: Any) -> list[Any]:
+def unmatched_events(conversation: Any) -> list[Any]:
+    """The SDK's own events of these actions."""
     from openhands.sdk.conversation.state import ConversationState
 
     return list(ConversationState.get_unmatched_actions(conversation.state.active_branch()))
-
-
-def answer_unmatched(conversation: Any, reason: str) -> None:
-    """Answer what is pending as not executed, so that no later run takes it up."""
-    from qualify.sessions.agent import refused
-
-    with conversation.state:
-        for action in _unmatched_events(conversation):
-            conversation._on_event(refused(action, reason))
 
 
 def status(conversation: Any) -> Literal["waiting", "finished", "idle", "error", "stuck", "paused"]:

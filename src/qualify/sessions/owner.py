@@ -38,6 +38,7 @@ from qualify.sessions.journal import (
     UnknownOutcome,
 )
 from qualify.sessions.projection import Projection, apply, project
+from qualify.sessions.recovery import Reason, answer_unmatched, recover
 from qualify.sessions.replay import store_digest
 from qualify.storage.folders import private_folder
 from qualify.storage.locks import file_lock
@@ -134,21 +135,14 @@ class Session:
         self._conversation = construction.open_conversation(
             self.spec, self.folder, self._agent, self._on_event
         )
-        self._catch_up()
+        for event in self._conversation.state.events:
+            self._on_event(event)
+        if reopened:
+            recover(self._conversation, self.state, self._refuse)
         self._last_error: str | None = None
         self._intended_at: dict[str, int] = {}
         self.tool_ms = 0
         """Milliseconds spent in tools by this process."""
-
-    def _catch_up(self) -> None:
-        """After a crash: take in what the SDK had stored, carry out a rejection."""
-        from qualify.sessions import construction
-
-        for event in self._conversation.state.events:
-            self._on_event(event)
-        groups = [self.state.group_of(a.id) for a in construction.unmatched(self._conversation)]
-        if any(group is not None and group.decision == "rejected" for group in groups):
-            self._conversation.reject_pending_actions("This was rejected before a restart.")
 
     def __enter__(self) -> Session:
         return self
@@ -240,7 +234,7 @@ class Session:
             # Calls after a finish in one group: the SDK drops them and keeps them pending.
             for action in construction.unmatched(self._conversation):
                 self._refuse(action.id, "discarded")
-            construction.answer_unmatched(self._conversation, "discarded")
+            answer_unmatched(self._conversation, "Not executed: it followed the end of the task.")
         self._record(Paused(status=status))
         if status == "waiting":
             self.pending_group()
@@ -293,13 +287,9 @@ class Session:
         self._on_step(action.tool_name)
         return None
 
-    def _refuse(
-        self,
-        action: str,
-        reason: Literal["unknown-outcome", "already-done", "not-approved", "discarded"],
-    ) -> str:
+    def _refuse(self, action: str, reason: Reason) -> str:
         self._record(Refused(action=action, reason=reason))
-        return reason.replace("-", " ")
+        return f"Not executed: {reason.replace('-', ' ')}."
 
     def after(self, action: Any, events: list[Any]) -> None:
         """Record the outcome with the exit code that the tool witnessed."""

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.projects import SOUND, edited, write_project
 
 from qualify.cli import main
+from support.projects import SOUND, edited, write_project
 
 ROW = "manifests/matrix/one.yaml"
 

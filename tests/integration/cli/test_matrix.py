@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.evidence import SettableClock, trial
-from support.projects import SOUND, edited, write_project
 
 from qualify.cli import main
 from qualify.core.digests import digest_bytes
@@ -25,6 +23,8 @@ from qualify.core.status import CheckOutcome, EvidenceClass, TrialOutcome
 from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.manifests.catalog import load_catalog
 from qualify.manifests.configuration import resolve, suite_identity
+from support.evidence import SettableClock, trial
+from support.projects import SOUND, edited, write_project
 
 ROW = "manifests/matrix/one.yaml"
 PASSED = {"answers": CheckOutcome.PASSED, "bytes": CheckOutcome.PASSED}
@@ -169,7 +169,7 @@ def test_filters_and_order(project: Path, qualify: Output) -> None:
     assert list(by_row(qualify.json("matrix", "--status", "qualified"))) == ["two"]
     both = qualify.json("matrix", "--status", "qualified", "--status", "untested")
     assert len(both["lines"]) == 3
-    assert list(by_row(qualify.json("matrix", "--sort", "status")))[0] == "two"
+    assert next(iter(by_row(qualify.json("matrix", "--sort", "status")))) == "two"
     assert list(by_row(qualify.json("matrix"))) == ["double", "one", "two"]
     assert qualify.text("matrix", "--status", "failed") == ""
     assert qualify.err == "no row matches\n"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -392,3 +396,39 @@ def test_asking_writes_nothing(
     ):
         command(*arguments)
     assert sorted(results.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_question_that_takes_for_ever_can_be_interrupted(
+    results: Path, sent: signal.Signals, code: int
+) -> None:
+    sql = "SELECT sum(a.range * b.range) FROM range(100000000) a, range(100000000) b"
+    watched = "import duckdb, sys; duckdb.connect; print('ready', flush=True); "
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            watched + "from qualify.cli import main; main()",
+            *("--results", str(results), "--project", str(PROJECT), "query", "--sql", sql),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        wait_until_busy(child.pid)
+        child.send_signal(sent)
+        _, err = child.communicate()
+    assert child.returncode == code
+    assert "Traceback" not in err
+
+
+def wait_until_busy(pid: int) -> None:
+    """Until the process has used three seconds of processor time: more than its start takes."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    while True:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if (int(fields[11]) + int(fields[12])) / ticks > 3:
+            return
+        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""kill -9 at every boundary of the journal: what was done is not done again, what waits still waits.
+"""kill -9 at every boundary of the journal: what was done is not done again, what waits waits.
 
 The SDK alone runs an approved group again after a crash, forgets what was pending, and asks its
 model anew. Each child here is forked from the process that imported the SDK, and really dies.
@@ -154,7 +154,7 @@ def test_a_kill_inside_an_effect_leaves_an_unknown_outcome_that_never_runs_again
         session.run()
     assert sum(isinstance(e, UnknownOutcome) for e in read_journal(folder)) == 1
     assert effects.read_text() == "first\nsecond\nthird\n"
-    until(lambda: (workspace / "late").exists())
+    until((workspace / "late").exists)
 
 
 def drive(session: Session) -> None:
@@ -193,6 +193,7 @@ def boundaries() -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_kill_at_any_boundary_of_the_journal_repeats_no_effect(
     open_session: OpenSession, server: ChatServer, tmp_path: Path, workspace: Path, folder: Path
 ) -> None:

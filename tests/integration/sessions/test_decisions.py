@@ -249,9 +249,7 @@ def test_a_model_that_cannot_be_reached_has_a_code_of_its_own(
         assert session.error_code == "model-unreachable"
 
 
-def test_a_limit_of_steps_ends_in_an_error(
-    open_session: OpenSession, server: ChatServer
-) -> None:
+def test_a_limit_of_steps_ends_in_an_error(open_session: OpenSession, server: ChatServer) -> None:
     server.play(*[propose(call("launch", target=str(n))) for n in range(5)])
     with open_session(max_iterations=2) as session:
         session.send("Do it.")
@@ -273,9 +271,8 @@ def test_the_journal_holds_every_event_and_no_content(
     assert stored.count(b"secret-of-the-") >= 3
     assert b"secret" not in (folder / "journal.log").read_bytes()
     seen = [event.event for event in read_journal(folder) if isinstance(event, Seen)]
-    events = [json.loads(p.read_bytes())["id"] for p in sorted(folder.glob("conversation/*/events/*"))
-              if p.suffix == ".json"]  # fmt: skip
-    assert seen == events
+    files = sorted(folder.glob("conversation/*/events/*.json"))
+    assert seen == [json.loads(path.read_bytes())["id"] for path in files]
 
 
 def test_the_fingerprint_depends_on_the_set_up_alone(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.projects import SOUND, edited, write_project
 
 from qualify.core.errors import ErrorList
 from qualify.manifests import cache, catalog
 from qualify.manifests.catalog import Catalog, load_catalog
+from support.projects import SOUND, edited, write_project
 
 ROW = "manifests/matrix/one.yaml"
 
@@ -162,3 +164,15 @@ def test_files_that_are_gone_leave_the_cache(tmp_path: Path) -> None:
     (project / "manifests/bundles/offline.yaml").unlink()
     load(project)
     assert only_cache_file(project).stat().st_size < size
+
+
+def test_a_warm_load_does_not_even_import_the_yaml_library(tmp_path: Path) -> None:
+    project = write_project(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from qualify.manifests.catalog import load_catalog; "
+        f"p = Path({str(project)!r}); load_catalog(p, cache_folder=p / 'cache'); "
+        "print('ruamel.yaml' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    answers = [subprocess.check_output(command, text=True) for _ in range(2)]
+    assert answers == ["True\n", "False\n"]

@@ -1,11 +1,10 @@
-"""Configurations, suites and policies as digests, by example (properties: test_digest_properties)."""
+"""Configurations, suites and policies as digests, by example."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from support.projects import SOUND, edited, write_project
 
 from qualify.core.digests import digest_json
 from qualify.core.errors import Refusal
@@ -20,6 +19,7 @@ from qualify.manifests.configuration import (
     suite_identity,
 )
 from qualify.manifests.kinds import KINDS, Policy
+from support.projects import SOUND, edited, write_project
 
 ROW = "manifests/matrix/one.yaml"
 RUNTIME = "manifests/runtimes/engine.yaml"

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from support.projects import SOUND, edited, write_project
 
 from qualify.manifests.catalog import Catalog, load_catalog
 from qualify.manifests.configuration import resolve, suite_identity
 from qualify.manifests.kinds import KINDS
 from qualify.manifests.loader import parse
 from qualify.manifests.scalars import Scalar
+from support.projects import SOUND, edited, write_project
 
 # ── writing the same manifests in another way ────────────────────────────────────────────────────
 
@@ -43,7 +43,8 @@ def rewritten(value: Any, chance: random.Random, indent: int = 0) -> str:
                 "{" + ", ".join(f"{k}: {flow(v, chance)}" for k, v in shuffled(value, chance)) + "}"
             )
         lines = []
-        for key, item in shuffled(value, chance):
+        for key, member in shuffled(value, chance):
+            item = member
             if chance.random() < 0.3:
                 lines.append(f"{pad}# a comment: {chance.random()}")
             if key in ORDER_FREE and isinstance(item, list):

@@ -6,9 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from qualify.manifests.kinds import KINDS
 from qualify.manifests.loader import MAX_ALIASES, MAX_BYTES, YamlMistake, parse, read_manifest
 from qualify.manifests.scalars import Scalar
+from qualify.manifests.validation import validate
+from support.projects import SOUND
 
 BAD: dict[str, tuple[bytes, str, tuple[int, int]]] = {
     "empty": (b"", "is empty", (0, 0)),
@@ -120,3 +125,63 @@ def test_fifty_megabytes_are_refused_unread(tmp_path: Path) -> None:
         read_manifest(path)
     path.write_bytes(b"a" * MAX_BYTES)
     assert len(read_manifest(path)) == MAX_BYTES
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    data=st.one_of(
+        st.binary(max_size=60),
+        st.text("ab:-?[]{},&*!|>'\"%#@\\ \n\t~<=.0", max_size=60).map(str.encode),
+    )
+)
+def test_any_bytes_give_a_document_or_one_mistake(data: bytes) -> None:
+    try:
+        document = parse(data)
+    except YamlMistake as mistake:
+        assert mistake.what
+        assert "\n" not in str(mistake)
+    else:
+        assert document.values
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from([name for name in SOUND if name.startswith("manifests/")]),
+    place=st.floats(0, 1),
+    junk=st.sampled_from(
+        [
+            b"",
+            b"\n",
+            b": ",
+            b"- ",
+            b"[",
+            b"}",
+            b"*x ",
+            b"&x ",
+            b"!t ",
+            b"\xff",
+            b"null",
+            b"1e3",
+            b"\t",
+        ]
+    ),
+    cut=st.integers(0, 5),
+)
+def test_a_spoilt_manifest_is_sound_or_gives_places_in_it(
+    name: str, place: float, junk: bytes, cut: int
+) -> None:
+    data = SOUND[name].encode()
+    start = int(place * len(data))
+    spoilt = data[:start] + junk + data[start + cut :]
+    try:
+        document = parse(spoilt)
+    except YamlMistake as mistake:
+        assert 0 <= mistake.line <= spoilt.count(b"\n") + 1
+        return
+    result = validate(document, KINDS[name.split("/")[1]], "file.yaml")
+    if isinstance(result, list):
+        for mistake in result:
+            file, line, column = mistake.where.split(":")
+            assert file == "file.yaml"
+            assert 1 <= int(line) <= spoilt.count(b"\n") + 1
+            assert int(column) >= 1

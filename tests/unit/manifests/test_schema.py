@@ -8,12 +8,12 @@ from typing import Any
 import jsonschema
 import pytest
 from ruamel.yaml import YAML
-from support.projects import SOUND
 
 from qualify.core.errors import UsageError
 from qualify.manifests.files import list_files
 from qualify.manifests.kinds import KINDS
 from qualify.manifests.schema import json_schema, schema_bytes, schema_names
+from support.projects import SOUND
 
 PROJECT = Path(__file__).parents[3]
 

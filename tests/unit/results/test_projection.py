@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,8 +93,10 @@ DECLARED = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def full(ledger: Ledger) -> Ledger:
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """A ledger with something of everything."""
+    ledger = open_ledger(tmp_path_factory.mktemp("full"), SettableClock().clock())
     clock = SettableClock()
     for _ in range(3):
         run(ledger, clock)
@@ -109,60 +113,63 @@ def full(ledger: Ledger) -> Ledger:
     return ledger
 
 
+@pytest.fixture(scope="module")
+def sample(full: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A connection that answers from `full`."""
+    with snapshot(tmp_path_factory.mktemp("none"), full, DECLARED) as (connection, _):
+        yield connection
+
+
 @pytest.mark.parametrize("name", named_queries())
-def test_each_named_query_answers(name: str, full: Ledger, tmp_path: Path) -> None:
+def test_each_named_query_answers(name: str, sample: Any) -> None:
     query = named_queries()[name]
     assert query.description.endswith(".")
-    with snapshot(tmp_path, full, DECLARED) as (connection, _):
-        answer = ask(connection, query.sql)
+    answer = ask(sample, query.sql)
     if name != "clock":
         assert answer.rows, "the sample has something for every question"
     assert answer.as_json()["columns"] == list(answer.columns)
 
 
-def value(full: Ledger, tmp_path: Path, sql: str):
-    with snapshot(tmp_path, full, DECLARED) as (connection, _):
-        return ask(connection, sql).rows
-
-
-def test_the_numbers_are_those_of_the_ledger(full: Ledger, tmp_path: Path) -> None:
-    rates = named_queries()["pass-rates"].sql
-    ((_, _, _, _, _, _, passed, total, failed, unknown, incomplete, _),) = value(
-        full, tmp_path, rates
-    )
+def test_the_numbers_are_those_of_the_ledger(sample: Any) -> None:
+    ((*_, passed, total, failed, unknown, incomplete, _),) = ask(
+        sample, named_queries()["pass-rates"].sql
+    ).rows
     assert (passed, total, failed, unknown, incomplete) == (4, 5, 0, 0, 1)
-    speed = value(full, tmp_path, named_queries()["speed"].sql)
-    assert speed[0][5] == 21.5
-    assert value(full, tmp_path, "SELECT count(*) FROM trials WHERE state = 'incomplete'") == (
-        (2,),
-    )
+    (speed,) = ask(sample, named_queries()["speed"].sql).as_json()["rows"]
+    assert speed["completion_tokens_per_s"] == 21.5
+    (overhead,) = ask(sample, named_queries()["overhead"].sql).as_json()["rows"]
+    assert overhead["ours_percent"] == pytest.approx(100 * (20_400 - 19_000) / 20_400, abs=0.1)
 
 
-def test_an_incomplete_trial_ends_at_its_reservation(full: Ledger, tmp_path: Path) -> None:
-    assert value(
-        full, tmp_path, "SELECT bool_and(ended = reserved) FROM trials WHERE state = 'incomplete'"
-    ) == ((True,),)
+def test_an_incomplete_trial_ends_at_its_reservation(sample: Any) -> None:
+    sql = "SELECT count(*), bool_and(ended = reserved) FROM trials WHERE state = 'incomplete'"
+    assert ask(sample, sql).rows == ((2, True),)
 
 
-def test_unknown_is_null_and_not_zero(full: Ledger, tmp_path: Path) -> None:
+def test_unknown_is_null_and_not_zero(sample: Any) -> None:
     sql = "SELECT count(*), count(usage_cost_microusd) FROM endings"
-    assert value(full, tmp_path, sql) == ((4, 0),)
+    assert ask(sample, sql).rows == ((4, 0),)
 
 
-def test_an_imported_outcome_stays_beside_local_trials(full: Ledger, tmp_path: Path) -> None:
-    answer = value(full, tmp_path, named_queries()["imported"].sql)
-    assert [(row[3], row[7], row[8]) for row in answer] == [
+def test_counts_can_be_subtracted_below_zero(sample: Any) -> None:
+    sql = "SELECT min(timings_tool_ms - timings_wall_ms) FROM endings"
+    assert ask(sample, sql).rows == ((-19_000,),)
+
+
+def test_an_imported_outcome_stays_beside_local_trials(sample: Any) -> None:
+    answer = ask(sample, named_queries()["imported"].sql).as_json()["rows"]
+    assert [(row["declared"], row["local_trials"], row["local_passed"]) for row in answer] == [
         ("qualified", 5, 4), ("inconclusive", 5, 4),
     ]  # fmt: skip
-    assert value(
-        full, tmp_path, "SELECT count(*) FROM trials WHERE evidence_class = 'imported'"
-    ) == ((0,),)
+    sql = "SELECT count(*) FROM trials WHERE evidence_class = 'imported'"
+    assert ask(sample, sql).rows == ((0,),)
 
 
 def test_the_file_and_a_copy_made_from_the_ledger_say_the_same(
-    full: Ledger, tmp_path: Path
+    full: Ledger, sample: Any, tmp_path: Path
 ) -> None:
-    fresh = value(full, tmp_path, "FROM trials ORDER BY seq")
     rebuild(tmp_path, full, DECLARED)
-    assert value(full, tmp_path, "FROM trials ORDER BY seq") == fresh
-    assert len(fresh) == 6
+    with snapshot(tmp_path, full, DECLARED) as (connection, _):
+        from_file = ask(connection, "FROM trials ORDER BY seq").rows
+    assert from_file == ask(sample, "FROM trials ORDER BY seq").rows
+    assert len(from_file) == 6

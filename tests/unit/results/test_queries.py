@@ -15,12 +15,18 @@ from qualify.results.queries import ask, named_query
 from support.evidence import SettableClock, run
 
 
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[Any]:
-    ledger = open_ledger(tmp_path, SettableClock().clock())
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    ledger = open_ledger(folder, SettableClock().clock())
     run(ledger, SettableClock())
-    rebuild(tmp_path, ledger, {})
-    with snapshot(tmp_path, ledger, None) as (opened, note):
+    rebuild(folder, ledger, {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def connection(results: Path) -> Iterator[Any]:
+    with snapshot(results, open_ledger(results), None) as (opened, note):
         assert note is None
         yield opened
 
@@ -46,12 +52,12 @@ def test_reading_statements_are_answered(connection: Any, sql: str) -> None:
         "SELECT 1; SELECT 2", "", "-- nothing",
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(connection: Any, sql: str, tmp_path: Path) -> None:
-    before = sorted(tmp_path.rglob("*"))
+def test_anything_else_is_refused(connection: Any, sql: str, results: Path) -> None:
+    before = sorted(results.rglob("*"))
     with pytest.raises(UsageError) as caught:
         ask(connection, sql)
     assert caught.value.exit_code == 2
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(results.rglob("*")) == before
     assert ask(connection, "SELECT count(*) FROM checks").rows == ((2,),)
 
 
@@ -75,10 +81,10 @@ def test_no_file_no_network_and_no_environment_can_be_reached(
     assert "planted-secret" not in str(caught.value)
 
 
-def test_no_path_of_this_machine_shows(connection: Any, tmp_path: Path) -> None:
+def test_no_path_of_this_machine_shows(connection: Any, results: Path) -> None:
     places = "SELECT path FROM duckdb_databases() UNION ALL SELECT value FROM duckdb_settings()"
     shown = " ".join(str(row[0]) for row in ask(connection, places).rows)
-    assert str(tmp_path) not in shown
+    assert str(results) not in shown
     assert f"{Path.home()}/" not in shown
 
 

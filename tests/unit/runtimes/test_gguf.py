@@ -1,5 +1,6 @@
 """GGUF headers: the text is found, and no damaged or hostile file gets further than an error."""
 
+import contextlib
 import struct
 
 import pytest
@@ -68,10 +69,8 @@ def test_a_header_cut_anywhere_is_an_error(tmp_path_factory, length):
 @given(st.binary(max_size=200))
 def test_no_bytes_after_the_magic_do_more_than_raise(tmp_path_factory, data):
     path = write(tmp_path_factory.mktemp("noise"), b"GGUF" + struct.pack("<I", 3) + data)
-    try:
+    with contextlib.suppress(GgufError):
         read_metadata(path, {KEY})
-    except GgufError:
-        pass
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_without_tools_the_first_call_is_written_in_the_sdks_format():
         tools=False,
     )
     assert answer.message["content"] == (
-        'Well:\n<function=terminal>\n<parameter=command>echo "x" >> notes.txt</parameter>\n</function>'
+        "Well:\n<function=terminal>\n"
+        '<parameter=command>echo "x" >> notes.txt</parameter>\n</function>'
     )
     assert answer.finish_reason == "stop"
 

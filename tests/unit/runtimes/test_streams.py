@@ -1,5 +1,6 @@
 """Streams of chat completions: cut into events and put together again, byte for byte."""
 
+import itertools
 import json
 
 import pytest
@@ -27,7 +28,7 @@ def assembled(*chunks):
 
 def pieces_of(text, at):
     cuts = sorted({0, len(text), *(cut % (len(text) + 1) for cut in at)})
-    return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 @given(
