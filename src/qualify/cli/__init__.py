@@ -7,6 +7,7 @@ heavy imports stand inside its functions.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -104,13 +105,14 @@ def _on_sigterm(_signal: int, _frame: Any) -> None:
 def main() -> None:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, _on_sigterm)
+    _open_streams()
     debug = "--debug" in sys.argv[1:]
     try:
         code = _run()
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, _ReaderGone):
         # The reader has gone (`qualify matrix | head`): nothing to report, nothing to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         code = ExitCode.OK
     except click.exceptions.Exit as request:
         code = request.exit_code
@@ -128,6 +130,12 @@ def main() -> None:
     except _Terminated:
         click.echo("terminated; what was reserved stays recorded", err=True)
         code = ExitCode.TERMINATED
+    except OSError as error:
+        if debug:
+            raise
+        click.echo(f"error: {_system_error(error)}", err=True)
+        _discard_output()
+        code = ExitCode.FAILURE
     except Exception as error:
         if debug:
             raise
@@ -141,5 +149,37 @@ def main() -> None:
 
 
 def _run() -> int:
-    code = cli.main(prog_name="qualify", standalone_mode=False)
+    try:
+        code = cli.main(prog_name="qualify", standalone_mode=False)
+    except SystemExit as request:
+        # click turns a broken pipe into an exit; nothing else of ours or of click does.
+        raise _ReaderGone from request
     return code if isinstance(code, int) else ExitCode.OK
+
+
+class _ReaderGone(Exception):
+    """Nobody reads standard output any more."""
+
+
+def _open_streams() -> None:
+    """Give closed standard streams to the null device: a ledger must never become descriptor 1."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115, PTH123
+
+
+def _discard_output() -> None:
+    """Keep Python from complaining at its end about output that could not be written."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _system_error(error: OSError) -> str:
+    """What the system refused, where, and what to do."""
+    place = f"{error.filename}: " if error.filename else ""
+    advice = "check the free space and the permissions; what was recorded stays recorded"
+    return f"{place}{error.strerror or error} ({advice})"

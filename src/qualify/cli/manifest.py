@@ -88,16 +88,18 @@ def _split(where: str) -> tuple[str, int | None, int | None]:
 @click.option(
     "--write", "folder", metavar="FOLDER", type=click.Path(), help="Write every schema there."
 )
-def schema(kind: str | None, folder: str | None) -> None:
+@click.option("--table", is_flag=True, help="Print the fields as a Markdown table instead.")
+def schema(kind: str | None, folder: str | None, table: bool) -> None:
     """Print the JSON Schema of KIND, or list the kinds; --write makes one file for each."""
     from qualify.core.errors import EnvironmentFault, UsageError
+    from qualify.manifests.field_tables import field_table
     from qualify.manifests.schema import schema_bytes, schema_names
     from qualify.storage.folders import write_atomic
 
     if kind and folder:
         raise UsageError("either a kind or --write, not both", fix="leave one out")
     if kind:
-        click.echo(schema_bytes(kind).decode(), nl=False)
+        click.echo(field_table(kind) if table else schema_bytes(kind).decode(), nl=False)
         return
     if folder is None:
         for name, where in schema_names().items():

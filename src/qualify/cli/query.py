@@ -55,7 +55,7 @@ def query(ctx: click.Context, name: str | None, sql: str | None, as_json: bool) 
 
 
 def _given(sql: str) -> str:
-    return sys.stdin.read() if sql == "-" else sql
+    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sql == "-" else sql
 
 
 def _declared(ctx: click.Context) -> Lines | None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qualify.cli.run_output import Display
     from qualify.manifests.catalog import Catalog
     from qualify.manifests.configuration import Configuration
@@ -104,13 +106,15 @@ def model_file(
     return next(iter(snapshot.path_of.values()))
 
 
-def verified_files(configuration: Configuration) -> str | None:
+def verified_files(
+    configuration: Configuration, progress: Callable[[int], None] | None = None
+) -> str | None:
     """Hash every file of the model; the digest of the list that was verified."""
     if configuration.model is None or not configuration.model.files:
         return None
     from qualify.models.store import verify
 
-    return verify(configuration.model)
+    return verify(configuration.model, progress)
 
 
 def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool) -> int:
@@ -132,7 +136,9 @@ def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool)
         Clock().now(),
     )
     if as_json:
-        click.echo(summary_json(result, assessment))
+        click.echo(summary_json(result, assessment, note))
+        if note:
+            click.echo(f"note: {note}", err=True)
     else:
         print_summary(result, assessment, request, note)
     return ExitCode.OK if assessment.status is RowStatus.QUALIFIED else ExitCode.NOT_A_PASS

@@ -151,6 +151,7 @@ def print_summary(
 ) -> None:
     """Status, checks, why, what to do next, where the evidence is."""
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=False)
     row, suite = result.configuration.row.id, result.suite.id
@@ -160,8 +161,9 @@ def print_summary(
         _print_checks(console, result)
     _print_reasons(console, result, assessment, row)
     shows = [f"qualify trial show {trial.trial[7:19]}" for trial in result.trials[-3:]]
-    _print_labelled(console, "Evidence", [f"{request.results}/ledger/ledger.log", *shows])
-    _print_labelled(console, "Note", [note] if note else [])
+    place = escape(f"{request.results}/ledger/ledger.log")
+    _print_labelled(console, "Evidence", [place, *shows])
+    _print_labelled(console, "Note", [_plain(note)] if note else [])
     if request.experimental or request.seed is not None:
         console.print("\n  [yellow]Experimental: no assessment counts these trials.[/]")
 
@@ -203,17 +205,27 @@ def _print_checks(console: Console, result: Result) -> None:
 
 def _print_reasons(console: Console, result: Result, assessment: Assessment, row: str) -> None:
     if result.refused:
-        why = [f"{text} [dim]({code})[/]" for code, text, _ in result.refused]
-        steps = [fix for _, _, fix in result.refused]
+        why = [f"{_plain(text)} [dim]({code})[/]" for code, text, _ in result.refused]
+        steps = [_plain(fix) for _, _, fix in result.refused]
     elif result.start_failure is not None:
         fault = result.start_failure
-        why, steps = [f"{fault.what} [dim]({fault.reason_code})[/]"], [fault.fix]
+        why, steps = [f"{_plain(fault.what)} [dim]({fault.reason_code})[/]"], [_plain(fault.fix)]
+        steps += [_plain(fault.where)] if fault.where else []
     else:
         shown = [r for r in assessment.reasons if r.blocking] or list(assessment.reasons)
         why = [f"{reason.kind.meaning} [dim]({reason.code})[/]" for reason in shown]
         steps = [reason.kind.next_step.replace("ROW", row) for reason in shown]
     _print_labelled(console, "Why", why)
     _print_labelled(console, "Next", [step for step in dict.fromkeys(steps) if step])
+
+
+def _plain(text: str) -> str:
+    """Text from outside (a server's log, a path) that neither the terminal nor rich acts upon."""
+    from rich.markup import escape
+
+    from qualify.cli.tables import printable
+
+    return escape(printable(text))
 
 
 def _print_labelled(console: Console, label: str, lines: list[str]) -> None:
@@ -231,7 +243,7 @@ def _print_labelled(console: Console, label: str, lines: list[str]) -> None:
     console.print(table)
 
 
-def summary_json(result: Result, assessment: Assessment) -> str:
+def summary_json(result: Result, assessment: Assessment, note: str | None = None) -> str:
     """The summary as one JSON document (docs/reference/commands.md)."""
     import json
 
@@ -263,6 +275,7 @@ def summary_json(result: Result, assessment: Assessment) -> str:
             ],
             "passed_now": sum(t.outcome is TrialOutcome.PASSED for t in result.trials),
             "assessment": assessment.as_json(),
+            "note": note,
         },
         indent=2,
         sort_keys=True,

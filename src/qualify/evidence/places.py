@@ -23,7 +23,12 @@ def results_folder(project: Path | None, option: str | Path | None) -> Path:
     """
     chosen = str(option) if option else os.environ.get("QUALIFY_RESULTS", "")
     if chosen:
-        folder = Path(chosen).expanduser().absolute()
+        try:
+            folder = Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise UsageError(
+                "names the home of a user that is not known", where=chosen, fix="give a full path"
+            ) from error
     elif project is not None:
         folder = project / "results"
     else:

@@ -54,13 +54,13 @@ class AgentLimits(Strict):
 class Agent(Manifest):
     """How the coding agent is set up. All of it is bound."""
 
-    harness: Literal["openhands"]
+    harness: Literal["openhands"] = Field(description="The agent SDK.")
     lock: Identifier | None = Field(
         description="Pin set of the SDK under locks/. Null: not known; it cannot be run here."
     )
     system_prompt: LongText | None = Field(None, description="Null: the SDK's own.")
-    tools: tuple[AgentTool, ...] = Field(min_length=1)
-    in_context_example: Flag
+    tools: tuple[AgentTool, ...] = Field(min_length=1, description="In the order of the prompt.")
+    in_context_example: Flag = Field(description="Whether the SDK's example text is sent.")
     grammar: LongText | None = Field(None, description="GBNF sent with every agent request.")
     sampling: Sampling
     limits: AgentLimits

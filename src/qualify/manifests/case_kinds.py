@@ -33,23 +33,25 @@ class ImportedOutcome(Strict):
 class Row(Manifest):
     """One line of the compatibility matrix."""
 
-    runtime: Identifier
+    runtime: Identifier = Field(description="Inference environment.")
     model: Identifier | None = Field(None, description="Null only for scripted runtimes.")
     script: Identifier | None = Field(None, description="Only for scripted runtimes.")
-    platform: Identifier
-    precision: Text
+    platform: Identifier = Field(description="Place with its hardware.")
+    precision: Text = Field(description="Of the weights, such as q4_k_m or fp8.")
     context_tokens: Integer | None = Field(
         ge=256, description="Context of each slot. Null: not known; such a row cannot be run here."
     )
-    slots: Integer = Field(1, ge=1, le=1024)
-    tensor_parallel: Integer = Field(1, ge=1)
-    tool_parser: Text | None = None
-    tool_mode: ToolMode
-    agent: Identifier
+    slots: Integer = Field(1, ge=1, le=1024, description="Requests served at once.")
+    tensor_parallel: Integer = Field(1, ge=1, description="Accelerators that share a layer.")
+    tool_parser: Text | None = Field(None, description="The server's. Null: none is named.")
+    tool_mode: ToolMode = Field(description="The API's tool calls, or text that is converted.")
+    agent: Identifier = Field(description="How the coding agent is set up.")
     graph_mode: Literal["eager", "cuda-graphs"] | None = Field(
         "eager", description="Null: not known; such a row cannot be run here."
     )
-    placement: Literal["host", "image", "enclave"] = "host"
+    placement: Literal["host", "image", "enclave"] = Field(
+        "host", description="Where the runtime is: installed, in an image, in an enclave."
+    )
     startup_budget_s: Integer | None = not_bound(
         None, "Seconds until ready; null: the runtime's.", ge=1, le=7200
     )
@@ -85,9 +87,9 @@ class Budgets(Strict):
 class Scenario(Manifest):
     """One case to run."""
 
-    kind: Literal["acceptance", "repair"]
+    kind: Literal["acceptance", "repair"] = Field(description="Which module runs it.")
     contract: Integer = Field(ge=1, description="Version of the check contract that it is for.")
-    corpus: Identifier
+    corpus: Identifier = Field(description="Its data.")
     checks: tuple[Identifier, ...] = Field(min_length=1, description="Required checks.")
     budgets: Budgets
 
@@ -100,7 +102,9 @@ class Scenario(Manifest):
 class Suite(Manifest):
     """A named set of scenarios. Verdicts are keyed by configuration and suite."""
 
-    scenarios: tuple[Identifier, ...] = Field(min_length=1)
+    scenarios: tuple[Identifier, ...] = Field(
+        min_length=1, description="Bound with their ids, by which trials are kept."
+    )
 
     @model_validator(mode="after")
     def _scenarios_once(self) -> Self:

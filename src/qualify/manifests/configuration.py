@@ -32,9 +32,9 @@ SCHEMA = "qualify-configuration/1"
 SUITE_SCHEMA = "qualify-suite/1"
 POLICY_SCHEMA = "qualify-policy/1"
 
-_REFERENCES = {"Row": ("runtime", "model", "script", "platform", "agent"), "Scenario": ("corpus",)}
+REFERENCES = {"Row": ("runtime", "model", "script", "platform", "agent"), "Scenario": ("corpus",)}
 """Fields that name another manifest: its content is bound in their place."""
-_LOCKS = {"Runtime": "lock", "Agent": "lock"}
+LOCKS = {"Runtime": "lock", "Agent": "lock"}
 """Fields that name a lock: its digest is bound in their place."""
 _UNORDERED = {
     ("Runtime", "packages"), ("Platform", "cpu_features"), ("Model", "files"),
@@ -200,7 +200,7 @@ def bound_content(value: BaseModel, locks: dict[str, str] | None = None) -> dict
         item = getattr(value, name)
         if item is None:
             continue
-        if locks is not None and _LOCKS.get(kind.__name__) == name:
+        if locks is not None and LOCKS.get(kind.__name__) == name:
             content[name] = locks[item]
             continue
         plain = _plain(item)
@@ -210,7 +210,7 @@ def bound_content(value: BaseModel, locks: dict[str, str] | None = None) -> dict
 
 @cache
 def _bound_fields(kind: type[BaseModel]) -> tuple[tuple[str, bool], ...]:
-    left_out = _REFERENCES.get(kind.__name__, ())
+    left_out = REFERENCES.get(kind.__name__, ())
     return tuple(
         (name, (kind.__name__, name) in _UNORDERED)
         for name, field in kind.model_fields.items()

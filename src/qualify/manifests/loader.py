@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualify.core.errors import UsageError
-from qualify.manifests.scalars import Scalar, other_type
+from qualify.manifests.scalars import Scalar, other_type, shown
 
 if TYPE_CHECKING:
     from ruamel.yaml.error import MarkedYAMLError
@@ -99,7 +99,7 @@ def parse(data: bytes) -> Document:
     except MarkedYAMLError as error:
         raise _syntax(error, text) from error
     except (YAMLError, ValueError, RecursionError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        first = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise YamlMistake(f"is not YAML: {first}") from error
     return builder.document()
 
@@ -145,9 +145,7 @@ def _syntax(error: MarkedYAMLError, text: str) -> YamlMistake:
         return YamlMistake(
             "a tab where blanks are needed", fix="use spaces", line=line, column=column
         )
-    problem = " ".join(str(error.problem or error.context or "syntax error").split())
-    if "anchor" in problem or "alias" in problem:
-        return YamlMistake(problem, line=line, column=column)
+    problem = " ".join(str(error.problem or error.context or "syntax error").split())[:200]
     fixes = {
         "mapping values are not allowed": "check the indentation, or quote a value that holds ': '",
         "could not find expected ':'": "write `key: value`",
@@ -247,7 +245,7 @@ class _Builder:
         self.values[place] = (line, column)
         if plain and text in _NULLS:
             raise YamlMistake(
-                f"{text!r} is read as null" if text else "has no value",
+                f"{shown(text)} is read as null" if text else "has no value",
                 fix="write null, or a value", line=line, column=column,
             )  # fmt: skip
         value = None if plain and text == "null" else Scalar.at(
@@ -264,14 +262,14 @@ class _Builder:
         other = other_type(text) if plain else None
         if other is not None:
             raise YamlMistake(
-                f"the key {text!r} is read as {other} by some YAML readers",
+                f"the key {shown(text)} is read as {other} by some YAML readers",
                 fix="quote it", line=line, column=column,
             )  # fmt: skip
         place = (*top.place, text)
         if text in top.value:
             first = self.keys[place]
             raise YamlMistake(
-                f"the key {text!r} stands twice (first in line {first[0]})",
+                f"the key {shown(text)} stands twice (first in line {first[0]})",
                 fix="remove one", line=line, column=column,
             )  # fmt: skip
         self.keys[place] = (line, column)
@@ -286,12 +284,12 @@ class _Builder:
             )  # fmt: skip
         if any(level.anchor == event.anchor for level in self.stack):
             raise YamlMistake(
-                f"the alias *{event.anchor} stands inside what it names: a cycle",
+                f"the alias *{event.anchor[:40]} stands inside what it names: a cycle",
                 fix="write the value out", line=line, column=column,
             )  # fmt: skip
         if event.anchor not in self.anchors:
             raise YamlMistake(
-                f"the alias *{event.anchor} names nothing before it", line=line, column=column
+                f"the alias *{event.anchor[:40]} names nothing before it", line=line, column=column
             )
         self.values[self._place(line, column)] = (line, column)
         value, nodes = self.anchors[event.anchor]
@@ -300,7 +298,7 @@ class _Builder:
     def _refuse_tag(self, event: Any, line: int, column: int) -> None:
         if event.tag is not None:
             raise YamlMistake(
-                f"the tag {event.tag} is not accepted",
+                f"the tag {str(event.tag)[:40]} is not accepted",
                 fix="remove it; fields have their types from the schema", line=line, column=column,
             )  # fmt: skip
 

@@ -95,7 +95,7 @@ def _text_of(value: Any, wanted: str) -> str:
     if isinstance(value, Scalar) and value.plain:
         other = other_type(value)
         if other is not None:
-            raise mistake(f"{_shown(value)} is read as {other} by some YAML readers", "quote it")
+            raise mistake(f"{shown(value)} is read as {other} by some YAML readers", "quote it")
     return str(value)
 
 
@@ -120,7 +120,8 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """The text in quotes for a message, cut when it is long."""
     return repr(str(text)) if len(text) <= 60 else repr(str(text)[:57]) + "…"
 
 
@@ -141,7 +142,7 @@ def _identifier(value: Any) -> str:
     text = _text_of(value, "an id")
     if not is_identifier(text):
         raise mistake(
-            f"{_shown(text)} is not an id",
+            f"{shown(text)} is not an id",
             "use up to 80 of a-z 0-9 . _ - and start with a letter or digit",
         )
     return text
@@ -154,7 +155,7 @@ def _integer(value: Any) -> int:
             raise mistake(f"must be a whole number, not {_kind(value)}")
         return value
     if not _INTEGER.fullmatch(text) or text == "-0":
-        raise mistake(f"{_shown(text)} is not a whole number", "write digits only, as in 32768")
+        raise mistake(f"{shown(text)} is not a whole number", "write digits only, as in 32768")
     number = int(text)
     if abs(number) > MAX_INTEGER:
         raise mistake(f"{text} is out of range", f"at most {MAX_INTEGER}")
@@ -168,7 +169,7 @@ def _flag(value: Any) -> bool:
             raise mistake(f"must be true or false, not {_kind(value)}")
         return value
     if text not in ("true", "false"):
-        raise mistake(f"{_shown(text)} is not true or false", "write true or false")
+        raise mistake(f"{shown(text)} is not true or false", "write true or false")
     return text == "true"
 
 
@@ -179,7 +180,7 @@ def _number(value: Any) -> Decimal:
             raise mistake(f"must be a number, not {_kind(value)}")
         text = str(value)
     if not _NUMBER.fullmatch(text):
-        raise mistake(f"{_shown(text)} is not a number", "write it as 7.5, without an exponent")
+        raise mistake(f"{shown(text)} is not a number", "write it as 7.5, without an exponent")
     return Decimal(canonical_number(Decimal(text)))
 
 
@@ -200,14 +201,14 @@ def _date(value: Any) -> datetime.date:
             raise ValueError
         return datetime.date.fromisoformat(text)
     except ValueError as error:
-        raise mistake(f"{_shown(text)} is not a date", 'write it as "2026-07-21"') from error
+        raise mistake(f"{shown(text)} is not a date", 'write it as "2026-07-21"') from error
 
 
 def _address(value: Any) -> str:
     text = _text(value)
     if not _ADDRESS.fullmatch(text):
         raise mistake(
-            f"{_shown(text)} is not an address",
+            f"{shown(text)} is not an address",
             "write https://host:port/v1, without user, query or fragment",
         )
     return text
@@ -216,7 +217,7 @@ def _address(value: Any) -> str:
 def _sha256(value: Any) -> str:
     text = _text_of(value, "a SHA-256")
     if not _SHA256.fullmatch(text):
-        raise mistake(f"{_shown(text)} is not a SHA-256", "write 64 digits of 0-9 a-f")
+        raise mistake(f"{shown(text)} is not a SHA-256", "write 64 digits of 0-9 a-f")
     return text
 
 
@@ -225,7 +226,7 @@ def _relative_path(value: Any) -> str:
     parts = text.split("/")
     if "\\" in text or text.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise mistake(
-            f"{_shown(text)} is not a relative path",
+            f"{shown(text)} is not a relative path",
             "write names joined by /, without a leading / and without . or ..",
         )
     return text
@@ -238,7 +239,7 @@ def _regular_expression(value: Any) -> str:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise mistake(f"{_shown(text)} is not a regular expression: {error}") from error
+        raise mistake(f"{shown(text)} is not a regular expression: {error}") from error
     return text
 
 

@@ -55,14 +55,14 @@ class EndpointLaunch(Strict):
 class Runtime(Manifest):
     """A pinned inference environment."""
 
-    engine: EngineKind
+    engine: EngineKind = Field(description="What serves the model.")
     lock: Identifier | None = Field(
         None,
         description="Pin set under locks/. Null: nothing to pin (endpoint, scripted), or known "
         "from elsewhere only, and then it cannot be run here.",
     )
     packages: tuple[Package, ...] = Field((), description="Versions asserted before a run.")
-    python: Text | None = None
+    python: Text | None = Field(None, description="Version such as 3.12. Null: any.")
     cuda: Text | None = Field(None, description="CUDA ABI such as 12.9. Null: none.")
     minimum_driver: Text | None = not_bound(None, "Oldest driver, for admission.")
     minimum_compute_capability: Number | None = not_bound(None, "Lowest, for admission.", ge=0)
@@ -167,7 +167,7 @@ class Architecture(Strict):
 class Model(Manifest):
     """A model at an immutable revision."""
 
-    repository: Text
+    repository: Text = Field(description="Where its publisher keeps it.")
     revision: Text | None = Field(
         None, pattern=r"^[0-9a-f]{40}$", description="Null: not known; such a row cannot qualify."
     )

@@ -15,6 +15,7 @@ from qualify.core.errors import UsageError
 from qualify.core.identifiers import nearest
 from qualify.manifests.kinds import Manifest
 from qualify.manifests.loader import Document, Place
+from qualify.manifests.scalars import shown
 
 
 def validate(document: Document, kind: type[Manifest], file: str) -> Manifest | list[UsageError]:
@@ -76,9 +77,9 @@ def _translate(
     if code == "extra_forbidden":
         place = real_place(document, location)
         name = str(location[-1])
-        fix = nearest(name, _siblings(kind, location[:-1])) or "remove it"
+        fix = nearest(name[:80], _siblings(kind, location[:-1])) or "remove it"
         where = place_in(document, place, file, key=True)
-        return UsageError(f"unknown key {name!r}", where=where, fix=fix)
+        return UsageError(f"unknown key {shown(name)}", where=where, fix=fix)
     if code == "missing":
         place = real_place(document, location[:-1])
         return UsageError(
@@ -127,7 +128,8 @@ def _dotted(place: Place, last: str | int | None = None) -> str:
     parts = [*place] if last is None else [*place, last]
     text = ""
     for part in parts:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        name = str(part)[:60]
+        text += f"[{part}]" if isinstance(part, int) else f".{name}" if text else name
     return text
 
 

@@ -6,6 +6,9 @@ can be reached. A new question is one file in `queries/`: its first line `-- …
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -71,6 +74,7 @@ def ask(connection: DuckDBPyConnection, sql: str) -> Answer:
     import duckdb
 
     try:
+        sql.encode()
         statements = connection.extract_statements(sql)
         if len(statements) != 1:
             raise UsageError(
@@ -81,14 +85,34 @@ def ask(connection: DuckDBPyConnection, sql: str) -> Answer:
             raise UsageError(
                 f"a {kind} statement may not run", where="--sql", fix="only reading is possible"
             )
-        cursor = connection.execute(statements[0])
-        columns = _unique(tuple(column[0] for column in cursor.description or ()))
-        rows = tuple(tuple(_plain(value) for value in row) for row in cursor.fetchall())
+        names, found = _interruptible(connection, lambda: _run(connection, statements[0]))
+    except UnicodeError as error:
+        raise UsageError("is not UTF-8 text", where="--sql", fix="check its encoding") from error
     except duckdb.Error as error:
         raise UsageError(
             " ".join(str(error).split()), where="--sql", fix="see docs/reference/queries.md"
         ) from error
-    return Answer(columns, rows)
+    rows = tuple(tuple(_plain(value) for value in row) for row in found)
+    return Answer(_unique(names), rows)
+
+
+def _run(connection: DuckDBPyConnection, statement: Any) -> tuple[tuple[str, ...], list[Any]]:
+    cursor = connection.execute(statement)
+    return tuple(column[0] for column in cursor.description or ()), cursor.fetchall()
+
+
+def _interruptible[T](connection: DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Do `work` in a thread, so that Ctrl-C and SIGTERM reach us while DuckDB computes.
+
+    DuckDB holds the calling thread until it has an answer; only `interrupt` ends it early.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            connection.interrupt()
+            raise
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,6 +126,9 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers.
+        return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime):
@@ -109,7 +136,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return float(value)
+        return _plain(float(value))
     if isinstance(value, bytes):
         return value.hex()
     return str(value)

@@ -71,6 +71,17 @@ def _hardware(text: str | None) -> str | None:
     return cleaned if cleaned and cleaned[0].isalnum() else None
 
 
+def file_stamp(path: Path | None) -> tuple[int, ...] | None:
+    """What changes when a file is replaced or written to; `None`: no file."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def model_identity(configuration: Configuration, verified: str | None) -> ModelIdentity | None:
     """The model of the record; `verified` is the digest of the files that were read and hashed."""
     model = configuration.model

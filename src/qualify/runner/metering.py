@@ -15,6 +15,7 @@ from qualify.manifests.configuration import Configuration
 from qualify.manifests.kinds import Budgets
 from qualify.runtimes.asking import Unanswered, ask, completed
 from qualify.runtimes.calls import Activity, Call, Expectation, total
+from qualify.scenarios.contract import Limits
 from qualify.sessions.replay import Replay
 
 if TYPE_CHECKING:
@@ -77,6 +78,21 @@ def ask_directly(relay: Relay, prompt: str, temperature: float | None, deadline:
     except Unanswered:
         return False
     return completed(answer)
+
+
+def remaining(budgets: Budgets, used: Iterable[Call]) -> Limits:
+    """What is left for the session after calls of our own: a budget counts every call of a trial."""
+    spent = total(list(used))
+    return Limits(
+        actions=budgets.actions,
+        model_calls=max(0, budgets.model_calls - spent.calls),
+        prompt_tokens=_less(budgets.prompt_tokens, spent.prompt_tokens),
+        completion_tokens=_less(budgets.completion_tokens, spent.completion_tokens),
+    )
+
+
+def _less(limit: int | None, used: int | None) -> int | None:
+    return None if limit is None else max(0, limit - (used or 0))
 
 
 @dataclass(frozen=True)

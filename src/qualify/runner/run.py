@@ -13,9 +13,10 @@ import contextlib
 import hashlib
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qualify.core.clock import Clock, format_time
@@ -28,13 +29,13 @@ from qualify.evidence.records import Refusal, StartFailure
 from qualify.manifests.catalog import Catalog
 from qualify.manifests.configuration import Configuration, SuiteIdentity, resolve, suite_identity
 from qualify.manifests.kinds import Scenario
-from qualify.runner.identity import harness, machine_identity
+from qualify.runner.identity import file_stamp, harness, machine_identity
 from qualify.runner.progress import CheckLine, Reporter, TrialSummary
 from qualify.runner.trial import Bench, run_trial
 from qualify.runner.workers import Worker, spawn_worker
 from qualify.runtimes.admission import admit
 from qualify.runtimes.engine import Engine, EngineFacts, EngineFault, make_engine
-from qualify.runtimes.probe import gpu_unknown, matches, probe_machine
+from qualify.runtimes.probe import disk_free_mib, gpu_unknown, matches, probe_machine
 from qualify.sandbox.isolation import available
 from qualify.storage.folders import private_folder, xdg_state_home
 from qualify.storage.locks import LockHeld, file_lock
@@ -44,7 +45,8 @@ _MINIMUM_FREE_MIB = 200
 
 type StartWorker = Callable[[Path], Worker]
 type AcquireModel = Callable[[Configuration, Reporter], Path | None]
-type VerifyModel = Callable[[Configuration], str | None]
+type VerifyModel = Callable[[Configuration, Callable[[int], None]], str | None]
+"""Hashes the model's files; the callable hears of each chunk, and may raise to break it off."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,11 @@ def execute(
     if not 1 <= request.trials <= 1000:
         raise UsageError(f"--trials {request.trials} is not between 1 and 1000")
     ledger = open_ledger(request.results, clock)
-    site = ledger.prepare()
     result = Result(configuration, suite)
     with _row_lock(configuration):
         _require_machine(configuration)
+        _require_space(request.results, xdg_state_home())
+        site = ledger.prepare()
         reasons = admit(configuration, probe_machine())
         if reasons:
             result.refused = tuple((r.code, r.text, r.fix) for r in reasons)
@@ -122,14 +125,15 @@ def _row_lock(configuration: Configuration) -> Iterator[None]:
     """One run of a configuration at a time on this machine."""
     folder = private_folder(xdg_state_home() / "running")
     name = configuration.digest.removeprefix("sha256:")
-    try:
-        with file_lock(folder / f"{name}.lock"):
-            yield
-    except LockHeld as error:
-        raise UsageError(
-            f"row {configuration.row.id} is being run by process {error.pid or 'unknown'}",
-            fix="wait for that run to end; trials of one row run one after another",
-        ) from error
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(folder / f"{name}.lock"))
+        except LockHeld as error:
+            raise UsageError(
+                f"row {configuration.row.id} is being run by process {error.pid or 'unknown'}",
+                fix="wait for that run to end; trials of one row run one after another",
+            ) from error
+        yield
 
 
 def _require_machine(configuration: Configuration) -> None:
@@ -144,11 +148,17 @@ def _require_machine(configuration: Configuration) -> None:
     broken = gpu_unknown(machine) if configuration.platform.gpu is not None else None
     if broken:
         raise EnvironmentFault(broken, where=f"row {configuration.row.id}", fix="repair the driver")
-    if machine.disk_free_mib is not None and machine.disk_free_mib < _MINIMUM_FREE_MIB:
-        raise EnvironmentFault(
-            f"only {machine.disk_free_mib} MiB of disk are free",
-            fix=f"free at least {_MINIMUM_FREE_MIB} MiB before a run",
-        )
+
+
+def _require_space(*folders: Path) -> None:
+    for folder in folders:
+        free = disk_free_mib(folder)
+        if free is not None and free < _MINIMUM_FREE_MIB:
+            raise EnvironmentFault(
+                f"only {free} MiB are free",
+                where=str(folder),
+                fix=f"free at least {_MINIMUM_FREE_MIB} MiB before a run; nothing was recorded",
+            )
 
 
 def _run_admitted(
@@ -166,6 +176,7 @@ def _run_admitted(
     configuration = result.configuration
     reporter.phase("looking for the model")
     model_path = acquire(configuration, reporter)
+    stamp = file_stamp(model_path)
     runs = private_folder(xdg_state_home() / site / "runs")
     run_folder = private_folder(
         runs / f"{format_time(clock.now()).replace(':', '')}-{secrets.token_hex(4)}"
@@ -185,11 +196,14 @@ def _run_admitted(
             engine.start()
             worker = start_worker(run_folder)
             stack.callback(worker.stop)
-            pool = stack.enter_context(ThreadPoolExecutor(1))
-            verified = pool.submit(verify, configuration)
-            facts = engine.wait_ready(reporter.detail)
+            verified = _verify_beside(stack, verify, configuration)
+            facts = _wait_ready(engine, verified, reporter)
             result.engine = facts
-            bench = _make_bench(stack, result, engine, facts, worker, verified, reporter)
+            bench = replace(
+                _make_bench(stack, result, engine, facts, worker, verified, reporter),
+                model_file=model_path,
+                model_stamp=stamp,
+            )
             _run_trials(stack, catalog, request, result, ledger, site, bench, engine, clock,
                         reporter, start_worker)  # fmt: skip
         except EngineFault as fault:
@@ -203,6 +217,31 @@ def _run_admitted(
                     elapsed_ms=clock.monotonic_ms() - begun,
                 )
             )
+
+
+def _verify_beside(
+    stack: contextlib.ExitStack, verify: VerifyModel, configuration: Configuration
+) -> Future[str | None]:
+    """Hash the model's files in a thread; the end of `stack` breaks that off within a chunk."""
+    cancelled = threading.Event()
+
+    def check(_bytes: int) -> None:
+        if cancelled.is_set():
+            raise CancelledError
+
+    pool = stack.enter_context(ThreadPoolExecutor(1))
+    stack.callback(cancelled.set)
+    return pool.submit(verify, configuration, check)
+
+
+def _wait_ready(engine: Engine, verified: Future[str | None], reporter: Reporter) -> EngineFacts:
+    """Wait for the engine; when it fails and the model is damaged, the model is the error."""
+    try:
+        return engine.wait_ready(reporter.detail)
+    except EngineFault:
+        reporter.phase("verifying the model")
+        verified.result()
+        raise
 
 
 def _make_bench(
@@ -314,8 +353,6 @@ def _repaired(
     start_worker: StartWorker,
 ) -> Bench:
     """Start again what died in the last trial, so that one fault does not become many."""
-    from dataclasses import replace
-
     if not engine.alive():
         reporter.phase("starting the engine again")
         engine.stop()
@@ -355,7 +392,7 @@ def reserve(ledger: Ledger, request: Request, result: Result, scenario: Scenario
 
 
 def _digest(text: str) -> str:
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def is_scripted(configuration: Configuration) -> bool:

@@ -25,12 +25,13 @@ from qualify.evidence.records import (
     Enforcement,
     Engine,
     Machine,
+    ModelIdentity,
     Trial,
 )
 from qualify.manifests.configuration import Configuration
 from qualify.manifests.kinds import Scenario
-from qualify.runner.identity import agent_identity, harness, model_identity
-from qualify.runner.metering import Metered, ask_directly, meter
+from qualify.runner.identity import agent_identity, file_stamp, harness, model_identity
+from qualify.runner.metering import Metered, ask_directly, meter, remaining
 from qualify.runner.progress import Reporter
 from qualify.runner.workers import Worker, WorkerDied, WorkerLate
 from qualify.runtimes.relay import Relay
@@ -62,6 +63,14 @@ class Bench:
     worker: Worker
     isolation: Isolation
     run_folder: Path
+    model_file: Path | None = None
+    model_stamp: tuple[int, ...] | None = None
+    """Of `model_file` before the engine opened it."""
+
+    def model_files(self) -> str | None:
+        """Digest of the verified files; `None` once the file is another one than at the start."""
+        unchanged = file_stamp(self.model_file) == self.model_stamp
+        return self.verified_files if unchanged else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,8 @@ def run_trial(
         None if temperature is None else float(temperature),
         deadline,
     )
-    driven = _drive(bench, scenario, variant, reserved, folder, deadline, reporter)
+    limits = remaining(scenario.budgets, bench.relay.since(mark))
+    driven = _drive(bench, scenario, limits, variant, reserved, folder, deadline, reporter)
     worked_ms = clock.monotonic_ms() - begun
     replay = replay_fresh(folder)
     metered = meter(bench.relay.since(mark), driven.answer, replay, worked_ms)
@@ -111,9 +121,9 @@ def run_trial(
         temperatures=metered.temperatures,
         names_match=metered.names_match,
     )
-    model = model_identity(bench.configuration, bench.verified_files)
+    model = model_identity(bench.configuration, bench.model_files())
     if IDENTITY in scenario.checks:
-        verdicts[IDENTITY] = _identity(bench, agent.model_dump(), driven)
+        verdicts[IDENTITY] = _identity(bench, model, agent.model_dump())
     checks = tuple(
         Check(check=name, outcome=verdicts[name].outcome, reason=verdicts[name].reason)
         for name in scenario.checks
@@ -156,24 +166,17 @@ def plant(folder: Path, variant: Variant, run_folder: Path) -> None:
 def _drive(
     bench: Bench,
     scenario: Scenario,
+    limits: Limits,
     variant: Variant,
     reserved: Reserved,
     folder: Path,
     deadline: float,
     reporter: Reporter,
 ) -> Driven:
-    budgets = scenario.budgets
     job = {
         "kind": scenario.kind,
         "prompts": dict(variant.prompts),
-        "limits": asdict(
-            Limits(
-                budgets.actions,
-                budgets.model_calls,
-                budgets.prompt_tokens,
-                budgets.completion_tokens,
-            )
-        ),
+        "limits": asdict(limits),
         "session": asdict(
             SessionSpec(
                 folder=str(folder),
@@ -195,10 +198,10 @@ def _drive(
 
     try:
         answer = bench.worker.perform(job, deadline, on_event)
-    except WorkerDied:
-        return Driven("worker-died", {})
-    except WorkerLate:
-        return Driven("deadline", {})
+    except (WorkerDied, WorkerLate) as error:
+        # Nothing may write into the trial's folder while it is judged.
+        bench.worker.stop()
+        return Driven("deadline" if isinstance(error, WorkerLate) else "worker-died", {})
     if answer["event"] == "broke":
         return Driven(answer["code"], {})
     return Driven(answer["stop_reason"], answer)
@@ -219,7 +222,7 @@ def observe(
         export = export_audit(folder)
         events, head = verify_audit(export.path)
         content, export_digest = export.content, export.digest
-    except QualifyError:
+    except (QualifyError, OSError):
         pass
     observed = Observed(
         variant=variant,
@@ -255,7 +258,7 @@ def replay_fresh(folder: Path) -> Replay | None:
     """Replay the session in a new process; `None` when that is not possible."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "qualify.sessions.replay", str(folder)],
+            [sys.executable, "-P", "-m", "qualify.sessions.replay", str(folder)],
             capture_output=True, timeout=_REPLAY_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         return Replay(**json.loads(done.stdout))
@@ -279,13 +282,13 @@ def outcome_of(checks: tuple[Check, ...]) -> TrialOutcome:
     return TrialOutcome.FAILED if CheckOutcome.FAILED in outcomes else TrialOutcome.PASSED
 
 
-def _identity(bench: Bench, agent: dict[str, Any], driven: Driven) -> Verdict:
+def _identity(bench: Bench, model: ModelIdentity | None, agent: dict[str, Any]) -> Verdict:
     """A8: nothing that the record must name is missing, and the agent asked as declared."""
     from qualify.scenarios.contract import PASSED, failed
 
     needed = [agent["sdk_version"], agent["fingerprint"], agent["tool_mode_observed"]]
-    if bench.configuration.model is not None:
-        needed += [bench.verified_files, bench.engine.version, bench.engine.context_tokens_per_slot]
+    if model is not None:
+        needed += [model.files, bench.engine.version, bench.engine.context_tokens_per_slot]
     if any(value is None for value in needed):
         return unknown("identity-incomplete")
     declared = bench.configuration.agent.sampling.temperature

@@ -104,10 +104,15 @@ class PipedWorker:
         for handle in (self._jobs, self._answers):
             with contextlib.suppress(OSError):
                 os.close(handle)
-        if not self._gone(2.0):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
-            self._gone(10.0)
+        gone = False
+        try:
+            gone = self._gone(2.0)
+        finally:
+            # An interruption of the wait still ends the worker.
+            if not gone:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._pid, signal.SIGKILL)
+                self._gone(10.0)
 
     def _gone(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -130,7 +135,7 @@ def spawn_worker(private: Path, extra_environment: dict[str, str] | None = None)
     answers_read, answers_write = os.pipe()
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "qualify.runner.worker"],
+            [sys.executable, "-P", "-m", "qualify.runner.worker"],
             stdin=jobs_read,
             stdout=answers_write,
             stderr=stream,

@@ -138,15 +138,19 @@ def disguises(secret: str) -> list[bytes]:
     return list(dict.fromkeys(shapes))
 
 
+_LARGEST = 1 << 20
+"""Files of the synthetic projects are far smaller; a file of a terabyte is not read."""
+
+
 def project_digests(workspace: Path) -> dict[str, str]:
-    """Path → digest of every entry below `workspace`; links and odd files by what they are."""
+    """Path → digest of every entry below `workspace`; what is no small file by what it is."""
     found = {}
     for path in sorted(workspace.rglob("*")):
         name = path.relative_to(workspace).as_posix()
         if path.is_symlink():
             found[name] = "link"
         elif path.is_file():
-            found[name] = digest_file(path)
+            found[name] = "large" if path.stat().st_size > _LARGEST else digest_file(path)
         elif not path.is_dir():
             found[name] = "special"
         elif not any(path.iterdir()):

@@ -151,6 +151,8 @@ def approve_until_rest(session: DrivenSession, request: str, budget: Budget) -> 
 
     Returns the stop reason when the trial must end here, `None` when it may go on.
     """
+    if not budget.admits_step():
+        return "budget-used-up"
     session.send(request)
     status = session.run()
     while status == "waiting":

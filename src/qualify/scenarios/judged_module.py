@@ -12,7 +12,7 @@ import ast
 import secrets
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -48,8 +48,8 @@ _FRAMES = frozenset({
     "ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "tb_frame",
     "tb_next",
 })  # fmt: skip
-_OWN_EQUALITY = frozenset({"__bool__", "__eq__", "__hash__", "__ne__"})
 _PLAIN_DUNDERS = frozenset({"__init__", "__len__", "__name__", "__repr__", "__str__"})
+"""Not among them: reflection, and equality of a module's own, which would answer for the test."""
 
 _HARNESS = """
 import os, sys, unittest
@@ -87,33 +87,35 @@ def only_computes(source: str) -> bool:
 
 
 def _harmless(node: ast.AST, imported: Mapping[str, str], used: set[int]) -> bool:
+    if not all(_plain(name) for name in _identifiers(node)):
+        return False
     match node:
         case ast.Import():
-            harmless = all(name.name in _PURE and "." not in name.name for name in node.names)
+            return all(name.name in _PURE and "." not in name.name for name in node.names)
         case ast.ImportFrom():
             module = node.module or ""
-            harmless = node.level == 0 and all(_pure(module, name.name) for name in node.names)
+            return node.level == 0 and all(_pure(module, name.name) for name in node.names)
         case ast.Attribute(value=ast.Name(id=name)) if name in imported:
-            harmless = _pure(imported[name], node.attr)
-        case ast.Attribute():
-            harmless = _plain(node.attr)
+            return _pure(imported[name], node.attr)
         case ast.Name() if node.id in imported:
-            harmless = id(node) in used and isinstance(node.ctx, ast.Load)
-        case ast.Name():
-            dunder = node.id.startswith("__") and node.id != "__name__"
-            harmless = not dunder and node.id not in _REFLECTIVE
-        case ast.MatchClass():
-            harmless = all(_plain(name) for name in node.kwd_attrs)
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            harmless = node.name not in _OWN_EQUALITY
+            return id(node) in used and isinstance(node.ctx, ast.Load)
         case _:
-            harmless = True
-    return harmless
+            return not isinstance(node, ast.Name) or node.id not in _REFLECTIVE
 
 
-def _plain(attribute: str) -> bool:
-    dunder = attribute.startswith("__") and attribute not in _PLAIN_DUNDERS
-    return not dunder and attribute not in _FRAMES
+def _identifiers(node: ast.AST) -> Iterator[str]:
+    """Every name that `node` uses or binds, in whatever place Python's grammar has for one."""
+    if isinstance(node, ast.Constant):
+        return
+    for field, value in ast.iter_fields(node):
+        if field != "module":
+            yield from (item for item in (value if isinstance(value, list) else [value])
+                        if isinstance(item, str))  # fmt: skip
+
+
+def _plain(name: str) -> bool:
+    dunder = name.startswith("__") and name.endswith("__") and name not in _PLAIN_DUNDERS
+    return not dunder and name not in _FRAMES
 
 
 def _pure(module: str, name: str) -> bool:

@@ -33,7 +33,12 @@ def xdg_cache_home() -> Path:
 def _xdg(variable: str, default: str) -> Path:
     value = os.environ.get(variable, "")
     # The base-directory specification says that relative values are to be ignored.
-    base = Path(value) if value.startswith("/") else Path.home() / default
+    try:
+        base = Path(value) if value.startswith("/") else Path.home() / default
+    except RuntimeError as error:
+        raise EnvironmentFault(
+            "the user has no home folder", fix=f"set HOME, or {variable} to an absolute path"
+        ) from error
     return base / "qualify"
 
 

@@ -415,20 +415,23 @@ def test_a_question_that_takes_for_ever_can_be_interrupted(
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        wait_until_busy(child.pid)
-        child.send_signal(sent)
-        _, err = child.communicate()
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            wait_until_busy(child)
+            child.send_signal(sent)
+            _, err = child.communicate(timeout=60)
+        finally:
+            child.kill()
     assert child.returncode == code
     assert "Traceback" not in err
 
 
-def wait_until_busy(pid: int) -> None:
+def wait_until_busy(child: subprocess.Popen[str]) -> None:
     """Until the process has used three seconds of processor time: more than its start takes."""
     ticks = os.sysconf("SC_CLK_TCK")
-    while True:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    while child.poll() is None:
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         if (int(fields[11]) + int(fields[12])) / ticks > 3:
             return
         time.sleep(0.05)

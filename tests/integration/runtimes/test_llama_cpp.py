@@ -40,8 +40,10 @@ TOOL = {
 
 
 def small(**changes):
-    return rows.llama_cpp(**{name: {**SMALL.get(name, {}), **change} for name, change in changes.items()}
-                          | {name: value for name, value in SMALL.items() if name not in changes})  # fmt: skip
+    """The small model's row; `changes` by manifest kind."""
+    return rows.llama_cpp(
+        **{name: {**base, **changes.get(name, {})} for name, base in SMALL.items()}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_a_providers_error_is_the_same_error_for_the_client(litellm, relay):
 
 
 def test_another_model_is_refused_with_403(litellm, relay):
-    with pytest.raises(litellm.exceptions.PermissionDeniedError):
+    with pytest.raises(litellm.APIError) as caught:
         litellm.completion(
             model="openai/gpt-4o",
             base_url=relay.url,
@@ -107,4 +107,5 @@ def test_another_model_is_refused_with_403(litellm, relay):
             max_retries=0,
             num_retries=0,
         )
+    assert caught.value.status_code == 403
     assert relay.calls()[0].failure == "model-not-allowed"

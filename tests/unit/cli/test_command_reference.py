@@ -1,4 +1,4 @@
-"""docs/reference/commands.md says what the command line has: every command, every option, no more."""
+"""docs/reference/commands.md has every command and option of the command line, and no other."""
 
 from __future__ import annotations
 

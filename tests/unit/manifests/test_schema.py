@@ -10,6 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from qualify.core.errors import UsageError
+from qualify.manifests.field_tables import all_tables, field_table
 from qualify.manifests.files import list_files
 from qualify.manifests.kinds import KINDS
 from qualify.manifests.schema import json_schema, schema_bytes, schema_names
@@ -94,3 +95,16 @@ def test_an_unknown_kind_brings_the_nearest_one() -> None:
     assert json_schema("matrix") == json_schema("row")
     with pytest.raises(UsageError, match="did you mean 'platform"):
         json_schema("platfrom")
+
+
+def test_the_reference_page_holds_the_fields_as_they_are() -> None:
+    page = (PROJECT / "docs/reference/manifests.md").read_text()
+    assert page.endswith(all_tables()), "replace what follows `## Fields`"
+
+
+def test_a_table_names_every_field_and_what_is_bound() -> None:
+    table = field_table("row")
+    assert all(f"`{name}`" in table for name in json_schema("row")["properties"])
+    assert "| `imported[].reason` | text or null | `null` | no |" in table
+    assert "| `agent` | text | needed | content |" in table
+    assert "| `precision` | text | needed | yes |" in table

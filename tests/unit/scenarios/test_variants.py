@@ -1,4 +1,4 @@
-"""Variants: the same seed gives the same case anywhere, another seed another, each one consistent."""
+"""Variants: one seed gives one case anywhere, another seed another, each of them consistent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_variant_in_any_process(name: str) -> None:
 
 def test_choices_are_the_same_on_every_version_of_everything() -> None:
     choose = Chooser("seed")
-    assert [choose.number(label, 1000) for label in ("file", "line", "case")] == [512, 967, 633]
+    assert [choose.number(label, 1000) for label in ("file", "line", "case")] == [661, 514, 164]
     assert choose.secret().startswith("planted-")
 
 
