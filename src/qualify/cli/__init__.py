@@ -169,7 +169,7 @@ def _open_streams() -> None:
             if handle != number:
                 os.dup2(handle, number)
                 os.close(handle)
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115, PTH123
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def _discard_output() -> None:

@@ -109,22 +109,37 @@ def logs(ctx: click.Context, identifier: str, file: str | None, lines: int) -> N
             where=str(folder),
             fix="it was purged, or the trial ran on another machine",
         )
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+    files = _files(folder, "") | _run_files(ctx, identifier)
     if file is not None:
-        chosen = folder / file
-        if chosen not in files:
+        if file not in files:
             raise UsageError(
                 f"has no file {file!r}", where=str(folder), fix="list them without FILE"
             )
-        _print_tail(chosen, lines)
+        _print_tail(files[file], lines)
         return
     click.echo(f"{folder}")
-    for path in files:
-        click.echo(f"{path.stat().st_size:>12,}  {path.relative_to(folder)}")
-    for path in files:
-        if path.suffix == ".log" and path.parent == folder:
-            click.echo(f"\n── {path.name} (last {lines} lines)")
+    for name, path in files.items():
+        click.echo(f"{path.stat().st_size:>12,}  {name}")
+    for name, path in files.items():
+        if path.suffix == ".log" and name.count("/") == name.startswith("run/"):
+            click.echo(f"\n── {name} (last {lines} lines)")
             _print_tail(path, lines)
+
+
+def _files(folder: Path, prefix: str) -> dict[str, Path]:
+    """Name → path of every plain file below `folder`."""
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+    return {prefix + path.relative_to(folder).as_posix(): path for path in paths}
+
+
+def _run_files(ctx: click.Context, identifier: str) -> dict[str, Path]:
+    """What the trial's run left for all of its trials: the logs of engine and worker."""
+    from qualify.cli.context import ledger
+    from qualify.evidence.places import run_of
+
+    site = ledger(ctx).site()
+    folder = run_of(site, _find(_trials(ctx), identifier).trial) if site else None
+    return _files(folder, "run/") if folder else {}
 
 
 @trial.command()
@@ -152,11 +167,29 @@ def purge(
     if running and identifiers:
         raise UsageError("is running", where=running[0].trial, fix="wait for its end")
     removed = [t for t in chosen if not t.running and _remove(_private(ctx, t))]
+    _remove_unused_runs(ctx)
     if as_json:
         print_json({"schema": "qualify-purge/1", "purged": [t.trial for t in removed]})
     else:
         names = " ".join(short(t.trial) for t in removed)
         click.echo(f"purged {len(removed)} of {len(chosen)} private stores: {names}".rstrip(": "))
+
+
+def _remove_unused_runs(ctx: click.Context) -> None:
+    """Remove the shared logs of runs of which no trial has a private store any more."""
+    import shutil
+
+    from qualify.cli.context import ledger
+    from qualify.evidence.places import runs_folder, trials_folder
+
+    site = ledger(ctx).site()
+    if site is None or not runs_folder(site).is_dir():
+        return
+    used = {path.read_text().strip() for path in trials_folder(site).glob("*/run")}
+    live = any(trial.running for trial in _trials(ctx))
+    for folder in runs_folder(site).iterdir():
+        if folder.name not in used and not live:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 # ── plain data ───────────────────────────────────────────────────────────────────────────────────

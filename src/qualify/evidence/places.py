@@ -50,3 +50,18 @@ def trial_folder(site: str, trial: str) -> Path:
     if not is_digest(trial):
         raise ValueError(f"{trial!r} is not a trial id")
     return trials_folder(site) / trial.removeprefix("sha256:")
+
+
+def runs_folder(site: str) -> Path:
+    """What the runs of a site share among their trials: logs of engines and workers."""
+    return xdg_state_home() / site / "runs"
+
+
+def run_of(site: str, trial: str) -> Path | None:
+    """The folder of the run that a trial belonged to; `None` when it is gone or not known."""
+    try:
+        name = (trial_folder(site, trial) / "run").read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    folder = runs_folder(site) / Path(name).name
+    return folder if name and folder.is_dir() else None

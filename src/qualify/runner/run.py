@@ -21,9 +21,8 @@ from pathlib import Path
 
 from qualify.core.clock import Clock, format_time
 from qualify.core.errors import EnvironmentFault, UsageError
-from qualify.core.status import EngineKind
 from qualify.evidence.ledger import Ledger, Reserved, open_ledger
-from qualify.evidence.places import trial_folder
+from qualify.evidence.places import runs_folder, trial_folder
 from qualify.evidence.records import Engine as EngineRecord
 from qualify.evidence.records import Refusal, StartFailure
 from qualify.manifests.catalog import Catalog
@@ -177,7 +176,7 @@ def _run_admitted(
     reporter.phase("looking for the model")
     model_path = acquire(configuration, reporter)
     stamp = file_stamp(model_path)
-    runs = private_folder(xdg_state_home() / site / "runs")
+    runs = private_folder(runs_folder(site))
     run_folder = private_folder(
         runs / f"{format_time(clock.now()).replace(':', '')}-{secrets.token_hex(4)}"
     )
@@ -393,8 +392,3 @@ def reserve(ledger: Ledger, request: Request, result: Result, scenario: Scenario
 
 def _digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def is_scripted(configuration: Configuration) -> bool:
-    """Whether the row's engine is a double."""
-    return configuration.runtime.engine is EngineKind.SCRIPTED

@@ -160,7 +160,7 @@ def plant(folder: Path, variant: Variant, run_folder: Path) -> None:
         path = workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    write_atomic(folder / "run", f"{run_folder}\n".encode(), mode=0o600, durable=False)
+    write_atomic(folder / "run", f"{run_folder.name}\n".encode(), mode=0o600, durable=False)
 
 
 def _drive(
