@@ -38,7 +38,8 @@ class Display:
         self._phase = self._detail = ""
         self._begun = time.monotonic()
         self._step = 0
-        self._tokens = 0
+        self._reading = ""
+        self._tokens = self._tokens_before = 0
         self._trial = ""
 
     def __enter__(self) -> Display:
@@ -83,7 +84,7 @@ class Display:
         parts = [self._phase]
         if self._trial:
             parts.append(f"step {self._step}")
-            parts.append(f"{self._tokens} tokens")
+            parts.append(self._reading or f"{self._tokens - self._tokens_before} tokens")
         elif self._detail:
             parts.append(self._detail)
         parts.append(f"{elapsed // 60}:{elapsed % 60:02d}")
@@ -108,15 +109,21 @@ class Display:
     def trial_started(self, number: int, total: int, scenario: str) -> None:
         """Trial `number` of `total` starts."""
         self.phase(f"trial {number} of {total} · {scenario}")
-        self._trial, self._step, self._tokens = scenario, 0, 0
+        self._trial, self._step, self._reading = scenario, 0, ""
+        self._tokens_before = self._tokens
 
     def step(self, number: int, tool: str) -> None:
         """The agent takes a step."""
         self._step = number
 
     def tokens(self, count: int) -> None:
-        """The model has written `count` tokens in this trial."""
-        self._tokens = count
+        """The model has written `count` tokens in this run."""
+        if count != self._tokens:
+            self._tokens, self._reading = count, ""
+
+    def reading(self, done: int, total: int) -> None:
+        """The model reads its prompt."""
+        self._reading = f"reading {done} of {total} tokens"
 
     def trial_finished(self, summary: TrialSummary) -> None:
         """Say in one line how the trial ended."""

@@ -126,17 +126,15 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such numbers.
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, datetime):
         return format_time(value if value.tzinfo else value.replace(tzinfo=UTC))
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return _plain(float(value))
+    if isinstance(value, float | Decimal):
+        # JSON has no number for what is not finite.
+        return float(value) if math.isfinite(value) else str(value)
     if isinstance(value, bytes):
         return value.hex()
     return str(value)

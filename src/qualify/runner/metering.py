@@ -6,7 +6,7 @@ left out makes the whole sum unknown (`None`): unknown is never zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,15 @@ from qualify.scenarios.contract import Limits
 from qualify.sessions.replay import Replay
 
 if TYPE_CHECKING:
+    from qualify.runner.progress import Reporter
     from qualify.runtimes.engine import Engine
     from qualify.runtimes.relay import Relay
 
 _DIRECT_TOKENS = 8
 
 
-def make_relay(
-    configuration: Configuration, engine: Engine, on_tokens: Callable[[int], None]
-) -> Relay:
-    """A started relay in front of `engine`; `on_tokens` hears the tokens of a trial so far."""
+def make_relay(configuration: Configuration, engine: Engine, reporter: Reporter) -> Relay:
+    """A started relay in front of `engine`; `reporter` hears what the model reads and writes."""
     from qualify.runtimes.relay import Relay
 
     sampling = configuration.agent.sampling
@@ -42,7 +41,7 @@ def make_relay(
             temperature_milli=None if temperature is None else int(temperature * 1000),
         ),
         extras=engine.request_extras,
-        on_activity=TokenCount(on_tokens),
+        on_activity=TokenCount(reporter),
         timeout_s=configuration.agent.limits.request_timeout_s,
     )
     relay.start()
@@ -52,8 +51,8 @@ def make_relay(
 class TokenCount:
     """Adds up the tokens of the calls that have ended and of the one that is at work."""
 
-    def __init__(self, on_tokens: Callable[[int], None]) -> None:
-        self._on_tokens = on_tokens
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
         self._ended = self._current = 0
 
     def __call__(self, activity: Activity) -> None:
@@ -61,7 +60,9 @@ class TokenCount:
         self._current = max(self._current, activity.completion_tokens)
         if activity.phase == "done":
             self._ended, self._current = self._ended + self._current, 0
-        self._on_tokens(self._ended + self._current)
+        self._reporter.tokens(self._ended + self._current)
+        if activity.phase == "reading" and activity.prompt_total:
+            self._reporter.reading(activity.prompt_done or 0, activity.prompt_total)
 
 
 def ask_directly(relay: Relay, prompt: str, temperature: float | None, deadline: float) -> bool:
@@ -81,7 +82,7 @@ def ask_directly(relay: Relay, prompt: str, temperature: float | None, deadline:
 
 
 def remaining(budgets: Budgets, used: Iterable[Call]) -> Limits:
-    """What is left for the session after calls of our own: a budget counts every call of a trial."""
+    """What is left for the session after our own calls: a budget counts all calls of a trial."""
     spent = total(list(used))
     return Limits(
         actions=budgets.actions,

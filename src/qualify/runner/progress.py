@@ -52,7 +52,10 @@ class Reporter(Protocol):
         """The agent takes its step `number`."""
 
     def tokens(self, count: int) -> None:
-        """The model has written `count` tokens in this trial so far."""
+        """The model has written `count` tokens in this run so far."""
+
+    def reading(self, done: int, total: int) -> None:
+        """The model has read `done` of `total` tokens of the present request."""
 
     def trial_finished(self, summary: TrialSummary) -> None:
         """The trial's end is recorded."""
@@ -74,6 +77,9 @@ class Silent:
         """Nothing."""
 
     def tokens(self, count: int) -> None:
+        """Nothing."""
+
+    def reading(self, done: int, total: int) -> None:
         """Nothing."""
 
     def trial_finished(self, summary: TrialSummary) -> None:

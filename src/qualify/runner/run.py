@@ -255,7 +255,7 @@ def _make_bench(
     from qualify.runner.metering import make_relay
 
     reporter.phase("waiting for the agent")
-    relay = make_relay(result.configuration, engine, reporter.tokens)
+    relay = make_relay(result.configuration, engine, reporter)
     stack.callback(relay.stop)
     worker_ms = worker.wait_ready(_WORKER_TIMEOUT_S)
     reporter.phase("verifying the model")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,10 +90,15 @@ def test_a_late_worker_is_stopped_with_the_command_that_it_runs(
 ) -> None:
     server.play(run_command("touch begun; sleep 50; touch late"))
     begun = tmp_path / "session" / "workspace" / "begun"
+
+    def leave_when_it_runs(_step: dict[str, Any]) -> None:
+        until(begun.exists)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        worker.perform(job, soon(), leave_when_it_runs)
     with pytest.raises(WorkerLate):
-        # Late only once the command really runs.
-        while not begun.exists():
-            worker.perform(job, time.monotonic() + 0.5, lambda _: None)
+        worker._read(time.monotonic())
     worker.stop()
     until(lambda: processes_in(tmp_path) == [])
     assert not begun.with_name("late").exists()
@@ -115,4 +119,4 @@ def test_a_worker_that_is_stopped_twice_is_gone(worker: PipedWorker) -> None:
     worker.stop()
     worker.stop()
     with pytest.raises(ProcessLookupError):
-        os.kill(worker._pid, signal.SIG_DFL)
+        os.kill(worker._pid, 0)
