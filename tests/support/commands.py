@@ -90,11 +90,12 @@ def start(
     cwd: Path | None = None,
     environment: Mapping[str, str | None] | None = None,
     before: Callable[[], object] | None = None,
+    after: Callable[[], object] | None = None,
     forked_worker: bool = True,
 ) -> Command:
     """Start `qualify ARGUMENTS`; its streams go to files below `folder`.
 
-    `environment` changes variables (`None` removes one), `before` runs in the child first.
+    `environment` changes variables (`None` removes one), `before` runs in the child first and `after` last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
@@ -107,6 +108,8 @@ def start(
     try:
         _become(arguments, folder, cwd, environment or {}, before, forked_worker)
     except SystemExit as request:
+        if after is not None:
+            after()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(request.code if isinstance(request.code, int) else 1)
@@ -158,3 +161,27 @@ def _become(
         execute.__kwdefaults__["start_worker"] = fork_worker
     sys.argv = ["qualify", *arguments]
     main()
+
+
+def processes_using(place: Path) -> dict[int, str]:
+    """Processes other than this one that work in `place` or hold a file of it open."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            links = [entry / "cwd", *(entry / "fd").iterdir()]
+            targets = [link.readlink() for link in links if link.is_symlink()]
+            if any(place == target or place in target.parents for target in targets):
+                found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+    return found
+
+
+def nobody_left(place: Path, timeout_s: float = 20) -> dict[int, str]:
+    """Wait until nobody uses `place`; who still does after `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while (left := processes_using(place)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left

@@ -53,8 +53,10 @@ def parameters(library: Any, order: dict[str, Any]) -> Any:
     made.n_batch = order["batch_tokens"]
     made.n_ubatch = min(order["batch_tokens"], 512)
     made.n_gpu_layers = order["gpu_layers"]
-    made.cpuparams.n_threads = order["threads"]
-    made.cpuparams_batch.n_threads = order["threads"]
+    for processor in (made.cpuparams, made.cpuparams_batch):
+        processor.n_threads = order["threads"]
+        # Threads that spin while they wait take the cores from the agent that shares them.
+        processor.poll = 0
     made.cache_ram_mib = order["prompt_cache_mib"]
     made.use_jinja = True
     # What is asked for is what must run: nothing is fitted to the memory behind the row's back.

@@ -233,6 +233,15 @@ def classify(error: BaseException) -> str:
     return found
 
 
+def resting_error(conversation: Any) -> str | None:
+    """Bounded code of an error that the SDK announced instead of raising it."""
+    codes = {"MaxIterationsReached": "step-limit", "BudgetExceeded": "budget-used-up"}
+    for event in reversed(conversation.state.events):
+        if type(event).__name__ == "ConversationErrorEvent":
+            return codes.get(event.code, "agent-error")
+    return None
+
+
 def usage(conversation: Any) -> tuple[int, int, int]:
     """Requests, prompt tokens and completion tokens that the SDK counted."""
     metrics = conversation.conversation_stats.get_combined_metrics()

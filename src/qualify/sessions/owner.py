@@ -230,6 +230,8 @@ class Session:
             # The SDK wraps what a model call or a tool raised; the session comes to rest in error.
             self._last_error = construction.classify(error)
             status = "error"
+        if status == "error" and self._last_error is None:
+            self._last_error = construction.resting_error(self._conversation)
         if status == "finished":
             # Calls after a finish in one group: the SDK drops them and keeps them pending.
             for action in construction.unmatched(self._conversation):

@@ -1,6 +1,5 @@
 """llama.cpp's real server with a real, small model."""
 
-import json
 import struct
 import time
 from pathlib import Path
@@ -142,19 +141,12 @@ def test_a_grammar_reaches_the_server(relay):
     assert relay.since(0)[0].asked.tool_mode is ToolMode.PROMPT
 
 
-def test_structured_calls_survive_the_relay(server, relay):
+def test_a_request_with_tools_is_answered_alike_through_the_relay(server, relay):
     engine, _ = server
-    more = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 60}
+    more = {"tools": [TOOL], "tool_choice": "auto", "max_tokens": 24}
     whole = chat(engine.base_url, engine.api_key, "List the files.", **more)
     relayed = chat(relay.url, relay.key, "List the files.", **more)
-    shapes = []
-    for answer in (whole, relayed):
-        choice = answer["choices"][0]
-        calls = choice["message"].get("tool_calls") or []
-        shapes.append((choice["finish_reason"], [set(call) for call in calls],
-                       [call["function"] for call in calls]))  # fmt: skip
-    assert shapes[0] == shapes[1]
-    assert shapes[0][1], "the grammar of a required call must give one"
+    assert relayed["choices"] == whole["choices"]
     assert relay.since(0)[0].asked.tool_mode is ToolMode.NATIVE
 
 
@@ -272,4 +264,4 @@ def test_progress_says_how_much_of_a_long_prompt_is_read(server):
     reading = [activity for activity in heard if activity.phase == "reading"]
     assert reading
     assert reading[-1].prompt_done == reading[-1].prompt_total
-    assert json.dumps(heard[-1].completion_tokens)
+    assert heard[-1].phase == "done"

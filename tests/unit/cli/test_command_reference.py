@@ -11,7 +11,9 @@ import pytest
 
 from qualify.cli import cli
 
-PAGE = (Path(__file__).parents[3] / "docs/reference/commands.md").read_text("utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/reference/commands.md").read_text("utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ROOT_SECTION = "Options of `qualify` itself"
 EVERYWHERE = {"-h", "--help"}
 
@@ -92,3 +94,41 @@ def test_choices_are_named() -> None:
             if isinstance(option.type, click.Choice):
                 for choice in option.type.choices:
                     assert f"`{choice}`" in section, f"{path} {option.name} {choice}"
+
+
+def calls(text: str) -> set[str]:
+    """Calls of the command in console blocks and code spans, without what follows a `;` or `|`."""
+    found = re.findall(r"^\$ \./qualify (.+)$", text, flags=re.MULTILINE)
+    found += re.findall(r"`(?:\./)?qualify ([^`]+)`", text)
+    return {re.split(r"[;|]", call)[0].strip() for call in found}
+
+
+def unknown(call: str) -> list[str]:
+    """Words of a call that are no command and no option of it; words for something are skipped."""
+    command: click.Command = cli
+    known = options(cli) | EVERYWHERE
+    wrong = []
+    for word in call.split():
+        name = word.partition("=")[0]
+        if name.startswith("-") and name != "-":
+            wrong += [] if name in known else [name]
+        elif isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), word)
+            if found is None:
+                break_off = command.invoke_without_command or not word.islower()
+                return wrong if break_off else [*wrong, word]
+            command, known = found, options(found) | EVERYWHERE
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_call_on_every_page_can_be_made(page: Path) -> None:
+    assert [(c, unknown(c)) for c in sorted(calls(page.read_text("utf-8"))) if unknown(c)] == []
+
+
+def test_a_call_that_cannot_be_made_is_noticed() -> None:
+    assert calls("$ ./qualify run x; y\nsee `qualify trial show T`") == {"run x", "trial show T"}
+    assert unknown("ruun x") == ["ruun"]
+    assert unknown("trial shw x") == ["shw"]
+    assert unknown("trial list --rows x") == ["--rows"]
+    assert unknown("trial list --row x --limit 0") == []

@@ -176,3 +176,13 @@ def test_a_warm_load_does_not_even_import_the_yaml_library(tmp_path: Path) -> No
     command = [sys.executable, "-c", code]
     answers = [subprocess.check_output(command, text=True) for _ in range(2)]
     assert answers == ["True\n", "False\n"]
+
+
+def test_a_value_that_rotted_into_another_valid_one_is_not_believed(tmp_path: Path) -> None:
+    project = write_project(tmp_path)
+    load(project)
+    path = only_cache_file(project)
+    data = path.read_bytes()
+    assert data.count(b'"context_tokens":4096') == 2
+    path.write_bytes(data.replace(b'"context_tokens":4096', b'"context_tokens":4097'))
+    assert load(project).row("one").context_tokens == 4096

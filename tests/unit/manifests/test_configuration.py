@@ -225,3 +225,18 @@ def test_the_files_of_a_model_are_listed_by_path(tmp_path: Path) -> None:
         {"path": "a.gguf", "size": 1, "sha256": "a" * 64},
         {"path": "b.gguf", "size": 2, "sha256": "b" * 64},
     ]
+
+
+def test_the_order_of_a_suites_scenarios_is_not_bound_and_their_ids_are(tmp_path: Path) -> None:
+    scenario, suite = "manifests/scenarios/edit.yaml", "manifests/suites/acceptance.yaml"
+
+    def digest(folder: str, listed: str, other: str) -> str:
+        changes: dict[str, str | bytes | None] = {
+            f"manifests/scenarios/{other}.yaml": SOUND[scenario].replace("edit", other, 1),
+            suite: f"id: acceptance\nscenarios: [{listed}]\n",
+        }
+        return suite_identity(load(tmp_path / folder, changes), "acceptance").digest
+
+    first = digest("a", "edit, alter", "alter")
+    assert digest("b", "alter, edit", "alter") == first
+    assert digest("c", "edit, amend", "amend") != first

@@ -29,6 +29,12 @@ RIGHT = {
     "def is_leap(": ("year % 4 == 0", "year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)"),
     "def count_words(": ('split(" ")', "split()"),
     "class Stack": ("pop(0)", "pop()"),
+    "def largest(": ("best = 0", "best = values[0]"),
+    "def average(": ("//", "/"),
+    "def is_palindrome(": ("[::1]", "[::-1]"),
+    "def discounted(": ("price - percent", "price - price * percent / 100"),
+    "def evens(": ("if value % 2", "if value % 2 == 0"),
+    "def factorial(": ("range(1, n)", "range(1, n + 1)"),
 }  # fmt: skip
 """The defect of each case and its repair."""
 

@@ -16,7 +16,7 @@ from qualify.scenarios.checks import disguises
 from qualify.scenarios.contract import KINDS, Chooser, Kind, Variant, kind
 
 CORPORA = Path(__file__).parents[3] / "corpora"
-SEEDS = [f"seed-{number}" for number in range(400)]
+SEEDS = [f"sha256:{number:064x}" for number in range(1500)]
 
 
 def variants(name: str) -> list[Variant]:
