@@ -95,7 +95,8 @@ def start(
 ) -> Command:
     """Start `qualify ARGUMENTS`; its streams go to files below `folder`.
 
-    `environment` changes variables (`None` removes one), `before` runs in the child first and `after` last.
+    `environment` changes variables (`None` removes one); in the child, `before` runs first and
+    `after` last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():

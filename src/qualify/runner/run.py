@@ -32,7 +32,7 @@ from qualify.runner.identity import file_stamp, harness, machine_identity
 from qualify.runner.progress import CheckLine, Reporter, TrialSummary
 from qualify.runner.trial import Bench, run_trial
 from qualify.runner.workers import Worker, spawn_worker
-from qualify.runtimes.admission import admit
+from qualify.runtimes.admission import RefusalReason, admit
 from qualify.runtimes.engine import Engine, EngineFacts, EngineFault, make_engine
 from qualify.runtimes.probe import disk_free_mib, gpu_unknown, matches, probe_machine
 from qualify.sandbox.isolation import available
@@ -99,9 +99,9 @@ def execute(
     result = Result(configuration, suite)
     with _row_lock(configuration):
         _require_machine(configuration)
+        reasons = _contradictions(configuration)
         _require_space(request.results, xdg_state_home())
         site = ledger.prepare()
-        reasons = admit(configuration, probe_machine())
         if reasons:
             result.refused = tuple((r.code, r.text, r.fix) for r in reasons)
             ledger.append(
@@ -117,6 +117,23 @@ def execute(
             catalog, request, result, ledger, site, reporter, acquire, verify, clock, start_worker
         )
     return result
+
+
+def _contradictions(configuration: Configuration) -> tuple[RefusalReason, ...]:
+    """Why the row can work nowhere, by its own declared facts.
+
+    Raises `UsageError` when it merely cannot be run here and now: that is no evidence, and would
+    otherwise turn a row that is qualified elsewhere into an unsupported one.
+    """
+    reasons = admit(configuration, probe_machine())
+    found = tuple(reason for reason in reasons if reason.contradiction)
+    if reasons and not found:
+        raise UsageError(
+            "; ".join(reason.text for reason in reasons),
+            where=f"row {configuration.row.id}",
+            fix=f"{reasons[0].fix}; nothing was recorded",
+        )
+    return found
 
 
 @contextlib.contextmanager

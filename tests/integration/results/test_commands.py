@@ -378,7 +378,8 @@ def test_queries_are_listed_and_answered_as_text_and_json(
 
 
 def test_sql_from_stdin(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 41 + 1 AS answer"))
+    question = io.TextIOWrapper(io.BytesIO(b"SELECT 41 + 1 AS answer"))
+    monkeypatch.setattr(sys, "stdin", question)
     code, out, _ = command("query", "--sql", "-", "--json")
     assert (code, json.loads(out)["rows"]) == (0, [{"answer": 42}])
 

@@ -15,7 +15,10 @@ from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.manifests.catalog import Catalog, load_catalog
 from qualify.runner.progress import Silent
 from qualify.runner.run import Request, Result, execute
+from support import commands
+from support.commands import Ended
 from support.forked import fork_worker
+from support.scripted_project import write_project
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,3 +76,25 @@ def verdict(catalog: Catalog, ledger: Ledger) -> Callable[[Result], Assessment]:
         )  # fmt: skip
 
     return assess
+
+
+type Qualify = Callable[..., Ended]
+
+
+@pytest.fixture
+def qualify(agent_sdk: None, places: Path, tmp_path: Path) -> Qualify:
+    """`qualify("run", "double", …)` is the command line; evidence goes to `places`."""
+
+    def start(*arguments: str, wait: bool = True, **options: Any) -> Any:
+        environment = {"QUALIFY_RESULTS": str(places), **options.pop("environment", {})}
+        options = {"folder": tmp_path / "said", "cwd": tmp_path, **options}
+        command = commands.start(*arguments, environment=environment, **options)
+        return command.wait() if wait else command
+
+    return start
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[..., Path]:
+    """`project(replies, budgets=…)` writes a project with the row `double`."""
+    return lambda *options, **named: write_project(tmp_path / "project", *options, **named)

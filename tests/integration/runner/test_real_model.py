@@ -28,7 +28,11 @@ def _run(row: str, place: Path) -> tuple[int, dict[str, Any], list[Any]]:
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode in (0, 10), done.stderr
-    return done.returncode, json.loads(done.stdout), [s.entry for s in open_ledger(results).entries()]
+    return (
+        done.returncode,
+        json.loads(done.stdout),
+        [s.entry for s in open_ledger(results).entries()],
+    )
 
 
 @pytest.mark.real_model

@@ -234,6 +234,7 @@ PARENT = """
     child = spawn([sys.argv[2]], instructions=dict(), log=folder / "log", home=folder)
     message = child.message(time.monotonic() + 30)
     print(message["pid"], message.get("inner", 0), flush=True)
+    sys.stdin.readline()
     {ending}
 """
 
@@ -249,6 +250,7 @@ def family(tmp_path, code, ending):
             str(tmp_path),
             str(tmp_path / "child.py"),
         ],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
@@ -257,6 +259,8 @@ def family(tmp_path, code, ending):
     pids = [int(pid) for pid in parent.stdout.readline().split() if int(pid)]
     assert pids
     assert all(running(pid) for pid in pids)
+    parent.stdin.write("\n")
+    parent.stdin.flush()
     return parent, pids
 
 
