@@ -1,4 +1,4 @@
-"""The acceptance conversation on the agent SDK alone: no journal, no relay, no replay, no record."""
+"""The acceptance conversation on the agent SDK alone: no journal, relay, replay or record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted secrets in prompts, outputs, file contents, environment and paths never reach evidence."""
+"""Secrets planted in prompts, outputs, files, environment and paths never reach evidence."""
 
 from __future__ import annotations
 

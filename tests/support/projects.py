@@ -76,7 +76,7 @@ replies:
 kind: acceptance
 contract: 1
 corpus: letters
-checks: [answers, bytes]
+checks: [direct-inference, expected-bytes]
 budgets: {wall_time_s: 60, actions: 4, model_calls: 8}
 """,
     "manifests/suites/acceptance.yaml": "id: acceptance\nscenarios: [edit]\n",

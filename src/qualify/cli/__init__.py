@@ -69,7 +69,8 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 success or qualified, 10 a valid result that is not a pass, "
-    "2 usage or input error, 1 internal failure, 130 interrupted, 143 terminated.",
+    "2 usage or input error, 1 internal failure, 130 interrupted, 141 output closed, "
+    "143 terminated.",
 )
 @click.version_option(__version__, prog_name="qualify")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -111,9 +112,10 @@ def main() -> None:
         code = _run()
         sys.stdout.flush()
     except (BrokenPipeError, _ReaderGone):
-        # The reader has gone (`qualify matrix | head`): nothing to report, nothing to flush.
+        # The reader has gone (`qualify matrix | head`): nothing to report, nothing to flush. Not 0:
+        # a verdict that nobody has read is no pass.
         _discard_output()
-        code = ExitCode.OK
+        code = ExitCode.READER_GONE
     except click.exceptions.Exit as request:
         code = request.exit_code
     except click.ClickException as error:

@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from qualify.core.errors import ErrorList, QualifyError
+    from qualify.manifests.catalog import Catalog
 
 
 @click.group()
@@ -36,6 +37,7 @@ def check(ctx: click.Context, /, as_json: bool) -> None:
     mistakes: list[dict[str, Any]] = []
     try:
         catalog = context.catalog(ctx)
+        _require_known_contracts(catalog)
         for kind, _ in catalog.files:
             counts[kind] = counts.get(kind, 0) + 1
     except ErrorList as error:
@@ -56,6 +58,24 @@ def check(ctx: click.Context, /, as_json: bool) -> None:
         click.echo(f"{total} manifests are sound: {parts}")
     if mistakes:
         raise click.exceptions.Exit(ExitCode.USAGE)
+
+
+def _require_known_contracts(catalog: Catalog) -> None:
+    """Every scenario asks for checks that this version has. Raises `ErrorList`."""
+    from qualify.core.errors import ErrorList, UsageError
+    from qualify.scenarios.contract import mismatches
+
+    wrong = [
+        UsageError(
+            text,
+            where=f"{catalog.files['scenarios', scenario.id]}:1:1",
+            fix="see docs/reference/scenarios.md for this version's checks",
+        )
+        for scenario in catalog.scenarios.values()
+        for text in mismatches(scenario)
+    ]
+    if wrong:
+        raise ErrorList(wrong)
 
 
 def _print_mistakes(errors: ErrorList) -> None:

@@ -64,10 +64,17 @@ def run(ctx: click.Context, row: str, suite: str | None, trials: int | None,
 def _suite(catalog: Catalog, row: str, suite: str | None) -> str:
     from qualify.core.errors import UsageError
 
-    chosen = suite or next(iter(catalog.row(row).suites), None)
-    if chosen is None:
-        raise UsageError(f"row {row} names no suite", fix="give one with --suite")
-    return chosen
+    listed = catalog.row(row).suites
+    if not listed:
+        raise UsageError(f"row {row} lists no suite", fix="list one in the row's manifest")
+    if suite is None:
+        return listed[0]
+    if catalog.suite(suite).id not in listed:
+        raise UsageError(
+            f"row {row} does not list suite {suite}",
+            fix=f"list it in the row's manifest, or use one of {', '.join(listed)}",
+        )
+    return suite
 
 
 def _execute(
@@ -128,11 +135,12 @@ def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool)
 
     note = _project(catalog, request)
     ledger = open_ledger(request.results)
+    policy = catalog.policy(DEFAULT_POLICY)
     assessment = collect(ledger.entries(), ledger.is_running).assess(
         request.row,
         result.configuration.digest,
         result.suite,
-        catalog.policy(DEFAULT_POLICY),
+        policy,
         Clock().now(),
     )
     if as_json:
@@ -140,7 +148,7 @@ def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool)
         if note:
             click.echo(f"note: {note}", err=True)
     else:
-        print_summary(result, assessment, request, note)
+        print_summary(result, assessment, request, policy, note)
     return ExitCode.OK if assessment.status is RowStatus.QUALIFIED else ExitCode.NOT_A_PASS
 
 

@@ -20,7 +20,9 @@ from qualify.core.status import CheckOutcome, RowStatus, TrialOutcome
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from qualify.assessment.reasons import Reason
     from qualify.assessment.rules import Assessment
+    from qualify.manifests.kinds import Policy
     from qualify.models.progress import Report
     from qualify.runner.progress import TrialSummary
     from qualify.runner.run import Request, Result
@@ -39,6 +41,7 @@ class Display:
         self._begun = time.monotonic()
         self._step = 0
         self._reading = ""
+        self._number = 0
         self._tokens = self._tokens_before = 0
         self._trial = ""
 
@@ -108,6 +111,7 @@ class Display:
 
     def trial_started(self, number: int, total: int, scenario: str) -> None:
         """Trial `number` of `total` starts."""
+        self._number = number
         self.phase(f"trial {number} of {total} · {scenario}")
         self._trial, self._step, self._reading = scenario, 0, ""
         self._tokens_before = self._tokens
@@ -136,7 +140,7 @@ class Display:
         why = ", ".join(f"{c.check}: {c.reason or c.outcome.value}" for c in bad[:3])
         outcome = summary.outcome.value
         text = (
-            f"  {_MARKS[outcome]} trial {summary.ordinal + 1} {outcome}"
+            f"  {_MARKS[outcome]} trial {self._number} {outcome}"
             f" in {summary.wall_ms / 1000:.1f} s{speed(summary)}"
         )
         console = self._live.console if self._live else Console(stderr=True, highlight=False)
@@ -154,7 +158,7 @@ def speed(summary: TrialSummary) -> str:
 
 
 def print_summary(
-    result: Result, assessment: Assessment, request: Request, note: str | None
+    result: Result, assessment: Assessment, request: Request, policy: Policy, note: str | None
 ) -> None:
     """Status, checks, why, what to do next, where the evidence is."""
     from rich.console import Console
@@ -166,7 +170,7 @@ def print_summary(
     _print_status(console, row, suite, assessment)
     if result.trials:
         _print_checks(console, result)
-    _print_reasons(console, result, assessment, row)
+    _print_reasons(console, result, assessment, row, policy)
     shows = [f"qualify trial show {trial.trial[7:19]}" for trial in result.trials[-3:]]
     place = escape(f"{request.results}/ledger/ledger.log")
     _print_labelled(console, "Evidence", [place, *shows])
@@ -194,7 +198,9 @@ def _print_status(console: Console, row: str, suite: str, assessment: Assessment
 
 def _print_checks(console: Console, result: Result) -> None:
     """One line per check: how each of this run's trials did."""
-    console.print(f"\n  [bold]Checks[/] of this run's {len(result.trials)} trials")
+    count = len(result.trials)
+    of = "this run's trial" if count == 1 else f"this run's {count} trials"
+    console.print(f"\n  [bold]Checks[/] of {of}")
     names = list(dict.fromkeys(check.check for trial in result.trials for check in trial.checks))
     for name in names:
         lines = [c for trial in result.trials for c in trial.checks if c.check == name]
@@ -210,7 +216,9 @@ def _print_checks(console: Console, result: Result) -> None:
         )
 
 
-def _print_reasons(console: Console, result: Result, assessment: Assessment, row: str) -> None:
+def _print_reasons(
+    console: Console, result: Result, assessment: Assessment, row: str, policy: Policy
+) -> None:
     if result.refused:
         why = [f"{_plain(text)} [dim]({code})[/]" for code, text, _ in result.refused]
         steps = [_plain(fix) for _, _, fix in result.refused]
@@ -221,9 +229,28 @@ def _print_reasons(console: Console, result: Result, assessment: Assessment, row
     else:
         shown = [r for r in assessment.reasons if r.blocking] or list(assessment.reasons)
         why = [f"{reason.kind.meaning} [dim]({reason.code})[/]" for reason in shown]
-        steps = [reason.kind.next_step.replace("ROW", row) for reason in shown]
+        steps = [_step(reason, row) for reason in shown]
+        if assessment.status is RowStatus.QUALIFIED:
+            steps.append(
+                f"the verdict holds until {_holds_until(assessment, policy)}, while no newer trial"
+                " fails and nothing of the configuration changes"
+            )
     _print_labelled(console, "Why", why)
     _print_labelled(console, "Next", [step for step in dict.fromkeys(steps) if step])
+
+
+def _step(reason: Reason, row: str) -> str:
+    """What to do about a reason, with the row and the newest trial that it is about."""
+    step = reason.kind.next_step.replace("ROW", row)
+    return step.replace("TRIAL", reason.trials[0][7:19]) if reason.trials else step
+
+
+def _holds_until(assessment: Assessment, policy: Policy) -> str:
+    """The day on which the oldest trial that the verdict stands on stops being fresh."""
+    from datetime import timedelta
+
+    oldest = min(g.evidence.ended for s in assessment.scenarios for g in s.newest)
+    return (oldest + timedelta(days=policy.freshness_days)).strftime("%Y-%m-%d")
 
 
 def _plain(text: str) -> str:
@@ -256,6 +283,7 @@ def summary_json(result: Result, assessment: Assessment, note: str | None = None
 
     return json.dumps(
         {
+            "schema": "qualify-run/1",
             "row": result.configuration.row.id,
             "suite": result.suite.id,
             "status": assessment.status.value,

@@ -121,7 +121,11 @@ def logs(ctx: click.Context, identifier: str, file: str | None, lines: int) -> N
     for name, path in files.items():
         click.echo(f"{path.stat().st_size:>12,}  {name}")
     for name, path in files.items():
-        if path.suffix == ".log" and name.count("/") == name.startswith("run/"):
+        if (
+            path.suffix == ".log"
+            and name != "audit.log"
+            and name.count("/") == name.startswith("run/")
+        ):
             click.echo(f"\n── {name} (last {lines} lines)")
             _print_tail(path, lines)
 

@@ -24,6 +24,8 @@ class ExitCode(IntEnum):
     """A valid result that is not a pass."""
     INTERRUPTED = 130
     """Ctrl-C; what was reserved stays recorded."""
+    READER_GONE = 141
+    """Nobody reads the output any more (`| head`): no answer was given, so it is no pass."""
     TERMINATED = 143
     """SIGTERM; what was reserved stays recorded."""
 

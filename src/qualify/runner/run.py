@@ -14,13 +14,13 @@ import hashlib
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qualify.core.clock import Clock, format_time
-from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.core.errors import UsageError
 from qualify.evidence.ledger import Ledger, Reserved, open_ledger
 from qualify.evidence.places import runs_folder, trial_folder
 from qualify.evidence.records import Engine as EngineRecord
@@ -29,18 +29,18 @@ from qualify.manifests.catalog import Catalog
 from qualify.manifests.configuration import Configuration, SuiteIdentity, resolve, suite_identity
 from qualify.manifests.kinds import Scenario
 from qualify.runner.identity import file_stamp, harness, machine_identity
+from qualify.runner.preconditions import require_machine, require_space, row_lock
 from qualify.runner.progress import CheckLine, Reporter, TrialSummary
 from qualify.runner.trial import Bench, run_trial
 from qualify.runner.workers import Worker, spawn_worker
 from qualify.runtimes.admission import RefusalReason, admit
 from qualify.runtimes.engine import Engine, EngineFacts, EngineFault, make_engine
-from qualify.runtimes.probe import disk_free_mib, gpu_unknown, matches, probe_machine
+from qualify.runtimes.probe import probe_machine
 from qualify.sandbox.isolation import available
+from qualify.scenarios.contract import mismatches
 from qualify.storage.folders import private_folder, xdg_state_home
-from qualify.storage.locks import LockHeld, file_lock
 
 _WORKER_TIMEOUT_S = 300
-_MINIMUM_FREE_MIB = 200
 
 type StartWorker = Callable[[Path], Worker]
 type AcquireModel = Callable[[Configuration, Reporter], Path | None]
@@ -95,12 +95,19 @@ def execute(
     suite = suite_identity(catalog, request.suite)
     if not 1 <= request.trials <= 1000:
         raise UsageError(f"--trials {request.trials} is not between 1 and 1000")
+    for scenario in suite.scenarios:
+        for wrong in mismatches(scenario):
+            raise UsageError(
+                wrong,
+                where=f"scenario {scenario.id}",
+                fix="see docs/reference/scenarios.md for this version's checks",
+            )
     ledger = open_ledger(request.results, clock)
     result = Result(configuration, suite)
-    with _row_lock(configuration):
-        _require_machine(configuration)
+    with row_lock(configuration):
+        require_machine(configuration)
         reasons = _contradictions(configuration)
-        _require_space(request.results, xdg_state_home())
+        require_space(request.results, xdg_state_home())
         site = ledger.prepare()
         if reasons:
             result.refused = tuple((r.code, r.text, r.fix) for r in reasons)
@@ -134,47 +141,6 @@ def _contradictions(configuration: Configuration) -> tuple[RefusalReason, ...]:
             fix=f"{reasons[0].fix}; nothing was recorded",
         )
     return found
-
-
-@contextlib.contextmanager
-def _row_lock(configuration: Configuration) -> Iterator[None]:
-    """One run of a configuration at a time on this machine."""
-    folder = private_folder(xdg_state_home() / "running")
-    name = configuration.digest.removeprefix("sha256:")
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(file_lock(folder / f"{name}.lock"))
-        except LockHeld as error:
-            raise UsageError(
-                f"row {configuration.row.id} is being run by process {error.pid or 'unknown'}",
-                fix="wait for that run to end; trials of one row run one after another",
-            ) from error
-        yield
-
-
-def _require_machine(configuration: Configuration) -> None:
-    machine = probe_machine()
-    wrong = matches(configuration.platform, machine)
-    if wrong:
-        raise UsageError(
-            f"this machine is not platform {configuration.platform.id}: {'; '.join(wrong)}",
-            where=f"row {configuration.row.id}",
-            fix="run the row on its own platform; nothing was recorded",
-        )
-    broken = gpu_unknown(machine) if configuration.platform.gpu is not None else None
-    if broken:
-        raise EnvironmentFault(broken, where=f"row {configuration.row.id}", fix="repair the driver")
-
-
-def _require_space(*folders: Path) -> None:
-    for folder in folders:
-        free = disk_free_mib(folder)
-        if free is not None and free < _MINIMUM_FREE_MIB:
-            raise EnvironmentFault(
-                f"only {free} MiB are free",
-                where=str(folder),
-                fix=f"free at least {_MINIMUM_FREE_MIB} MiB before a run; nothing was recorded",
-            )
 
 
 def _run_admitted(

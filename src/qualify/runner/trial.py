@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qualify.core.clock import Clock, format_time
 from qualify.core.errors import EnvironmentFault, QualifyError
-from qualify.core.status import CheckOutcome, TrialOutcome
+from qualify.core.status import CheckOutcome, EngineKind, TrialOutcome
 from qualify.evidence.ledger import Reserved
 from qualify.evidence.records import (
     Audit,
@@ -37,7 +37,7 @@ from qualify.runner.workers import Worker, WorkerDied, WorkerLate
 from qualify.runtimes.relay import Relay
 from qualify.sandbox.isolation import Isolation
 from qualify.scenarios.checks import disguises
-from qualify.scenarios.contract import Kind, Limits, Observed, Variant, Verdict, unknown
+from qualify.scenarios.contract import IDENTITY, Kind, Limits, Observed, Variant, Verdict, unknown
 from qualify.scenarios.contract import kind as scenario_kind
 from qualify.sessions.audit import export_audit, verify_audit
 from qualify.sessions.owner import SessionSpec, session_uuid
@@ -45,8 +45,6 @@ from qualify.sessions.replay import Replay
 from qualify.storage.folders import private_folder, write_atomic
 
 _REPLAY_TIMEOUT_S = 120
-IDENTITY = "identity"
-"""The check that the record says completely what ran (A8); the runner's own."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,9 @@ def run_trial(
     worked_ms = clock.monotonic_ms() - begun
     replay = replay_fresh(folder)
     metered = meter(bench.relay.since(mark), driven.answer, replay, worked_ms)
+    if bench.engine.kind is EngineKind.SCRIPTED:
+        # A double has no speed.
+        metered = replace(metered, generation_milli=None, prompt_milli=None)
     observed, audit = observe(bench, variant, folder, driven, direct, metered, replay)
     verdicts = judge(module, scenario, observed)
     agent = agent_identity(

@@ -102,7 +102,9 @@ def available(readable: tuple[Path, ...] = ()) -> Isolation:
             environment={"PATH": "/usr/bin:/bin"},
         )
         try:
-            subprocess.run(argv, timeout=20, capture_output=True, check=False)
+            subprocess.run(
+                argv, timeout=20, capture_output=True, check=False, cwd=folders["workspace"]
+            )
             proof = (folders["workspace"] / "proof").read_text().strip()
             interfaces = (folders["workspace"] / "interfaces").read_text()
         except (OSError, subprocess.TimeoutExpired):

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from qualify.core.digests import digest_json
 from qualify.core.errors import UsageError
 from qualify.core.status import CheckOutcome
+from qualify.manifests.kinds import Scenario
 from qualify.sessions.replay import Replay
 
 KINDS = {"acceptance": "qualify.scenarios.acceptance", "repair": "qualify.scenarios.repair"}
@@ -213,6 +214,22 @@ def kind(name: str) -> Kind:
         raise UsageError(f"unknown scenario kind {name!r}", fix=f"use one of {', '.join(KINDS)}")
     module: Any = importlib.import_module(KINDS[name])
     return module  # type: ignore[no-any-return]
+
+
+IDENTITY = "identity"
+"""The check that the record says completely what ran (A8); the runner's own."""
+
+
+def mismatches(scenario: Scenario) -> list[str]:
+    """Why this version cannot judge `scenario`: unknown checks, another contract; else empty."""
+    module = kind(scenario.kind)
+    known = {*module.CHECKS, IDENTITY}
+    found = [
+        f"{scenario.kind} has no check {check!r}" for check in scenario.checks if check not in known
+    ]
+    if scenario.contract != module.CONTRACT:
+        found.append(f"is for contract {scenario.contract}, this version has {module.CONTRACT}")
+    return found
 
 
 class Chooser:

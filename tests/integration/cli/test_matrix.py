@@ -27,8 +27,8 @@ from support.evidence import SettableClock, trial
 from support.projects import SOUND, edited, write_project
 
 ROW = "manifests/matrix/one.yaml"
-PASSED = {"answers": CheckOutcome.PASSED, "bytes": CheckOutcome.PASSED}
-FAILED = {"answers": CheckOutcome.PASSED, "bytes": CheckOutcome.FAILED}
+PASSED = {"direct-inference": CheckOutcome.PASSED, "expected-bytes": CheckOutcome.PASSED}
+FAILED = {"direct-inference": CheckOutcome.PASSED, "expected-bytes": CheckOutcome.FAILED}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def run_trials(project: Path, row: str, *outcomes: dict[str, CheckOutcome] | Non
             scenario="edit",
             evidence_class=EvidenceClass.REAL_MODEL,
             experimental=False,
-            required_checks=("answers", "bytes"),
+            required_checks=("direct-inference", "expected-bytes"),
             derive_seed=lambda ordinal: digest_bytes(str(ordinal).encode()),
         )
         clock.advance(seconds=5)

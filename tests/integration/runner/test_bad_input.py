@@ -206,14 +206,14 @@ def _small_disk(place: Path, size: str, minimum_mib: int | None) -> Callable[[],
     """Mounts a disk of `size` on `place` that only this process sees."""
 
     def mount() -> None:
-        import qualify.runner.run
+        import qualify.runner.preconditions
 
         os.unshare(os.CLONE_NEWNS | (0 if os.geteuid() == 0 else os.CLONE_NEWUSER))
         subprocess.run(["mount", "--make-rprivate", "/"], check=False)
         command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(place)]
         subprocess.run(command, check=True)
         if minimum_mib is not None:
-            qualify.runner.run._MINIMUM_FREE_MIB = minimum_mib
+            qualify.runner.preconditions._MINIMUM_FREE_MIB = minimum_mib
 
     return mount
 

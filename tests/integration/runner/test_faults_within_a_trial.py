@@ -180,7 +180,7 @@ def test_more_actions_than_the_limit_are_rejected_as_a_whole_and_recorded(
     run_double: RunDouble, ledger: Ledger, places: Path
 ) -> None:
     many = {"when_message": APPEND, "calls": [terminal(f"touch f{i}") for i in range(20)]}
-    result = run_double([many], budgets={"actions": 5})
+    result = run_double([many, *replies()], budgets={"actions": 5})
     (record,) = records(ledger)
     assert result.trials[0].stop_reason == "action-limit"
     assert record.usage.actions_proposed == 20

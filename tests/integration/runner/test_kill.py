@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a run: nothing is lost, nothing happens twice, the next run works."""
+"""kill -9 at random moments: nothing is lost, nothing happens twice, the next run works."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from qualify.assessment.rules import Assessment
 from qualify.evidence.ledger import Ledger
 from qualify.evidence.records import Reservation, Trial
 from qualify.runner.run import Result
@@ -24,7 +25,10 @@ _LATEST_S = 2.5
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_fifty_kills_lose_nothing_and_do_nothing_twice(
-    run: Callable[..., Result], ledger: Ledger, places: Path
+    run: Callable[..., Result],
+    ledger: Ledger,
+    places: Path,
+    verdict: Callable[[Result], Assessment],
 ) -> None:
     moments = random.Random(_SEED)
     killed_while_reserved = finished = 0
@@ -49,7 +53,12 @@ def test_fifty_kills_lose_nothing_and_do_nothing_twice(
     # The moments must have hit both sides, or this test has shown nothing.
     assert killed_while_reserved >= 5
     assert finished >= 1
-    assert run("scripted-passes").trials[0].outcome == "passed"
+    result = run("scripted-passes")
+    assert result.trials[0].outcome == "passed"
+    # Every trial that was killed is incomplete, and stays in the denominator.
+    assessment = verdict(result)
+    assert assessment.passed == finished + 1
+    assert assessment.total == finished + 1 + killed_while_reserved
 
 
 def _run_and_leave(run: Callable[..., Result]) -> None:
@@ -105,7 +114,8 @@ def _no_process_left(place: Path) -> bool:
 
 
 def _others() -> list[str]:
-    return [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid()]
+    names = [path.name for path in Path("/proc").iterdir()]
+    return [name for name in names if name.isdigit() and int(name) != os.getpid()]
 
 
 def _command(pid: str) -> bytes:

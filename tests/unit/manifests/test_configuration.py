@@ -175,7 +175,9 @@ def test_a_suite_binds_its_cases_and_their_data(tmp_path: Path) -> None:
         edited(scenario, "kind: acceptance", "kind: repair"),
     ]
     free = [
-        edited(scenario, "[answers, bytes]", "[bytes, answers]"),
+        edited(
+            scenario, "[direct-inference, expected-bytes]", "[expected-bytes, direct-inference]"
+        ),
         edited(scenario, "id: edit", "id: edit\nnotes: for readers"),
         edited("corpora/letters/card.yaml", "title: Letters", "title: Other letters"),
     ]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qualify.runner.trial import IDENTITY
-from qualify.scenarios.contract import KINDS, kind
+from qualify.scenarios.contract import IDENTITY, KINDS, kind
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/scenarios.md").read_text("utf-8")
