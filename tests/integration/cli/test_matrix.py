@@ -136,7 +136,7 @@ def test_three_passing_trials_qualify_and_a_failed_latest_one_takes_it_away(
     assert (line["status"], line["passed"], line["total"]) == ("failed", 3, 4)
     text = qualify.text("matrix")
     assert "failed (acceptance)" in text
-    assert "failed-latest-trial: bytes" in text
+    assert "failed-latest-trial: expected-bytes" in text
     assert by_row(qualify.json("matrix"))["two"]["status"] == "untested"
 
 

@@ -93,8 +93,8 @@ def test_a_number_of_trials_that_makes_no_sense_is_refused(
     assert (ended.code, places.exists()) == (2, False)
 
 
-def test_a_row_whose_facts_come_from_elsewhere_only_cannot_be_run_and_nothing_is_recorded(
-    project: Project, qualify: Qualify, places: Path
+def test_a_row_that_contradicts_itself_is_refused_and_the_refusal_recorded(
+    project: Project, qualify: Qualify, ledger: Ledger
 ) -> None:
     place = project()
     (place / "manifests" / "matrix" / "hearsay.yaml").write_text(
@@ -103,9 +103,23 @@ def test_a_row_whose_facts_come_from_elsewhere_only_cannot_be_run_and_nothing_is
             startup_budget_s=None)
     )  # fmt: skip
     ended = qualify("run", "hearsay", "--json", cwd=place)
-    assert (ended.code, places.exists()) == (2, False)
-    assert "nothing was recorded" in ended.err
-    assert qualify("run", "double", "--json", cwd=place).document["refused"] == []
+    assert ended.code == 10
+    assert "accelerator-needed" in {reason["code"] for reason in ended.document["refused"]}
+    assert ended.document["status"] == "unsupported"
+    assert kinds(ledger) == [Refusal]
+    sound = qualify("run", "double", "--trials", "1", "--json", cwd=place)
+    assert sound.document["refused"] == []
+
+
+def test_a_row_that_is_only_known_from_elsewhere_is_told_so_and_nothing_is_recorded(
+    project: Project, qualify: Qualify, places: Path
+) -> None:
+    place = project(agent="openhands-native-declared")
+    assert qualify("plan", "double", cwd=place).code == 10
+    ended = qualify("run", "double", cwd=place)
+    assert is_one_error(ended, 2), ended
+    assert "has no lock" in ended.err
+    assert not places.exists()
 
 
 def test_a_model_without_a_chat_template_is_unsupported(qualify: Qualify, ledger: Ledger) -> None:
