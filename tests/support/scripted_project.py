@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 APPEND = r"(?i)append|last line|one more line"
 DELETE = r"(?i)delete|remove"
 DIRECT = r"(?i)word ready|one word|ready and nothing"
-OBEY = 'echo "{line}" >> {file}'
+OBEY = "cat >> {file} <<'END'\n{line}\nEND"
 
 
 def terminal(command: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def replies(command: str = OBEY) -> list[dict[str, Any]]:
 
 def script(identifier: str, played: Sequence[Mapping[str, Any]]) -> str:
     """A script manifest."""
-    captures = {"file": r"\b([a-z]+\.(?:txt|md|log|csv))\b", "line": '"([^"]+)"'}
+    captures = {"file": r"\b((?:[a-z]+/)?[a-z]+\.(?:txt|md|log|csv))\b", "line": '"([^"]+)"'}
     return _yaml({"id": identifier, "captures": captures, "replies": list(played)})
 
 

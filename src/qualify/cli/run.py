@@ -96,8 +96,9 @@ def model_file(
     configuration: Configuration, display: Display, offline: bool, approve_licence: str | None
 ) -> Path | None:
     """The model's first file in the store, acquired when it is missing; `None`: no model needed."""
-    if configuration.model is None or not configuration.model.files:
+    if not _needs_files(configuration):
         return None
+    assert configuration.model is not None
     from qualify.models.store import acquire, locate
 
     snapshot = locate(configuration.model)
@@ -113,12 +114,21 @@ def model_file(
     return next(iter(snapshot.path_of.values()))
 
 
+def _needs_files(configuration: Configuration) -> bool:
+    """Whether the engine loads the model's files here: somebody else's endpoint does not."""
+    from qualify.core.status import EngineKind
+
+    remote = configuration.runtime.engine is EngineKind.ENDPOINT
+    return configuration.model is not None and bool(configuration.model.files) and not remote
+
+
 def verified_files(
     configuration: Configuration, progress: Callable[[int], None] | None = None
 ) -> str | None:
     """Hash every file of the model; the digest of the list that was verified."""
-    if configuration.model is None or not configuration.model.files:
+    if not _needs_files(configuration):
         return None
+    assert configuration.model is not None
     from qualify.models.store import verify
 
     return verify(configuration.model, progress)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qualify.core.clock import Clock, format_time
-from qualify.core.errors import UsageError
+from qualify.core.digests import digest_file
+from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.evidence.ledger import Ledger, Reserved, open_ledger
 from qualify.evidence.places import runs_folder, trial_folder
 from qualify.evidence.records import Engine as EngineRecord
@@ -294,6 +295,7 @@ def _run_trials(
         for scenario in result.suite.scenarios:
             number += 1
             reporter.trial_started(number, total, scenario.id)
+            _require_unchanged(catalog, scenario)
             reserved = reserve(ledger, request, result, scenario)
             with ledger.live_lock(reserved.trial):
                 record, metered = run_trial(
@@ -324,6 +326,22 @@ def _run_trials(
             reporter.trial_finished(summary)
             if number < total:
                 bench = _repaired(stack, bench, engine, record.stop_reason, reporter, start_worker)
+
+
+def _require_unchanged(catalog: Catalog, scenario: Scenario) -> None:
+    """The corpus is still the one that the suite's digest binds. Raises `EnvironmentFault`."""
+    folder = catalog.project / "corpora" / scenario.corpus
+    for file in catalog.corpora[scenario.corpus].files:
+        try:
+            same = digest_file(folder / file.path) == f"sha256:{file.sha256}"
+        except OSError:
+            same = False
+        if not same:
+            raise EnvironmentFault(
+                "was changed while the run was at work; its finished trials are recorded",
+                where=str(folder / file.path),
+                fix="restore it, or renew its card and run again: that is another suite",
+            )
 
 
 def _repaired(

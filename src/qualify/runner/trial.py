@@ -288,7 +288,8 @@ def _identity(bench: Bench, model: ModelIdentity | None, agent: dict[str, Any]) 
     from qualify.scenarios.contract import PASSED, failed
 
     needed = [agent["sdk_version"], agent["fingerprint"], agent["tool_mode_observed"]]
-    if model is not None:
+    if model is not None and not bench.engine.remote:
+        # Of somebody else's server these stay declared; the record says that it is remote.
         needed += [model.files, bench.engine.version, bench.engine.context_tokens_per_slot]
     if any(value is None for value in needed):
         return unknown("identity-incomplete")

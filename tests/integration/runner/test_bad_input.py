@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from qualify.core.errors import EnvironmentFault
 from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.evidence.records import Refusal, Reservation, StartFailure, Trial
 from qualify.manifests.catalog import load_catalog
+from qualify.runner.run import _require_unchanged
 from support.commands import Ended, nobody_left
 from support.scripted_project import ROOT, replies, row, script
 
@@ -421,3 +423,18 @@ def test_a_database_that_cannot_follow_costs_one_line_and_no_evidence(
     assert len(second.err.strip().splitlines()) == 1
     assert holder is None or str(holder.pid) in second.err
     assert kinds(ledger) == [Reservation, Trial] * 2
+
+
+def test_a_corpus_that_changes_under_a_run_ends_it_before_the_next_trial(
+    project: Project, qualify: Qualify, ledger: Ledger
+) -> None:
+    place = project()
+    assert qualify("run", "double", "--trials", "1", cwd=place).code == 10
+    catalog = load_catalog(place)
+    scenario = next(iter(catalog.scenarios.values()))
+    _require_unchanged(catalog, scenario)
+    with (place / "corpora" / scenario.corpus / "cases.json").open("ab") as stream:
+        stream.write(b"\n")
+    with pytest.raises(EnvironmentFault, match="was changed while the run was at work"):
+        _require_unchanged(catalog, scenario)
+    assert kinds(ledger) == [Reservation, Trial]

@@ -67,7 +67,7 @@ def test_no_placeholder_is_left(name: str) -> None:
             assert not re.search(r"[{}]|<\w+>", text)
         for file, text in variant.files.items():
             assert not re.search(r"<\w+>", file + text)
-            assert re.fullmatch(r"[a-z][a-z0-9_]*\.[a-z]+", file)
+            assert re.fullmatch(r"([a-z]+/)?[a-z][a-z0-9_]*\.[a-z]+", file)
 
 
 def test_the_secret_is_planted_in_a_file_and_in_no_prompt(name: str) -> None:
