@@ -55,6 +55,7 @@ class BareConversation:
         workspace = folder / "workspace"
         workspace.mkdir(parents=True)
         for name, text in variant.files.items():
+            (workspace / name).parent.mkdir(exist_ok=True)
             (workspace / name).write_text(text)
         options: dict[str, Any] = {"system_prompt": self._configuration.agent.system_prompt}
         llm = LLM(

@@ -1,4 +1,4 @@
-"""A row on an endpoint that somebody else runs: only what it answers is known, and the record says so.
+"""A row on an endpoint that somebody else runs: the record claims only what was observed.
 
 The service behind it is the scripted engine, run by the test as a stranger's server.
 """
