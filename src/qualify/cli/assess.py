@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from qualify.assessment.reasons import Reason
     from qualify.assessment.rules import Assessment
     from qualify.evidence.ledger import StoredEntry
     from qualify.manifests.catalog import Catalog
@@ -127,9 +128,17 @@ def print_assessment(row: str, verdict: Assessment) -> None:
         mark = "✗" if reason.blocking else "·"
         click.echo(f"  {mark} {reason.code}: {reason.kind.meaning}{tail}")
         if reason.blocking:
-            click.echo(f"      → {reason.kind.next_step.replace('ROW', row)}")
+            click.echo(f"      → {next_step(reason, row)}")
     if verdict.trials_used:
         click.echo(f"  newest trials: {' '.join(short(trial) for trial in verdict.trials_used)}")
+
+
+def next_step(reason: Reason, row: str) -> str:
+    """What to do about a reason, with the row and the newest trial that it is about."""
+    from qualify.cli.tables import short
+
+    step = reason.kind.next_step.replace("ROW", row)
+    return step.replace("TRIAL", short(reason.trials[0])) if reason.trials else step
 
 
 def count_text(passed: int, total: int) -> str:

@@ -20,7 +20,6 @@ from qualify.core.status import CheckOutcome, RowStatus, TrialOutcome
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from qualify.assessment.reasons import Reason
     from qualify.assessment.rules import Assessment
     from qualify.manifests.kinds import Policy
     from qualify.models.progress import Report
@@ -227,9 +226,11 @@ def _print_reasons(
         why, steps = [f"{_plain(fault.what)} [dim]({fault.reason_code})[/]"], [_plain(fault.fix)]
         steps += [_plain(fault.where)] if fault.where else []
     else:
+        from qualify.cli.assess import next_step
+
         shown = [r for r in assessment.reasons if r.blocking] or list(assessment.reasons)
         why = [f"{reason.kind.meaning} [dim]({reason.code})[/]" for reason in shown]
-        steps = [_step(reason, row) for reason in shown]
+        steps = [next_step(reason, row) for reason in shown]
         if assessment.status is RowStatus.QUALIFIED:
             steps.append(
                 f"the verdict holds until {_holds_until(assessment, policy)}, while no newer trial"
@@ -237,12 +238,6 @@ def _print_reasons(
             )
     _print_labelled(console, "Why", why)
     _print_labelled(console, "Next", [step for step in dict.fromkeys(steps) if step])
-
-
-def _step(reason: Reason, row: str) -> str:
-    """What to do about a reason, with the row and the newest trial that it is about."""
-    step = reason.kind.next_step.replace("ROW", row)
-    return step.replace("TRIAL", reason.trials[0][7:19]) if reason.trials else step
 
 
 def _holds_until(assessment: Assessment, policy: Policy) -> str:
