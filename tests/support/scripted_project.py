@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 APPEND = r"(?i)append|last line|one more line"
 DELETE = r"(?i)delete|remove"
 DIRECT = r"(?i)word ready|one word|ready and nothing"
-OBEY = "cat >> {file} <<'END'\n{line}\nEND"
+OBEY = "{ cat >> {file} <<'END'\n{line}\nEND\n}"
+"""Appends the line as it is, whatever is in it; another command may follow after a semicolon."""
 
 
 def terminal(command: str) -> dict[str, Any]:

@@ -173,7 +173,12 @@ def print_summary(
     shows = [f"qualify trial show {trial.trial[7:19]}" for trial in result.trials[-3:]]
     place = escape(f"{request.results}/ledger/ledger.log")
     _print_labelled(console, "Evidence", [place, *shows])
-    _print_labelled(console, "Note", [_plain(note)] if note else [])
+    notes = [_plain(note)] if note else []
+    if result.isolation == "none" and result.trials:
+        notes.append(
+            "the agent's commands ran unconfined, and the records say so: install bubblewrap"
+        )
+    _print_labelled(console, "Note", notes)
     if request.experimental or request.seed is not None:
         console.print("\n  [yellow]Experimental: no assessment counts these trials.[/]")
 

@@ -73,6 +73,8 @@ class Result:
     start_failure: EngineFault | None = None
     engine: EngineFacts | None = None
     run_folder: Path | None = None
+    isolation: str | None = None
+    """What the agent's commands ran under; `None`: none ran."""
 
 
 def execute(
@@ -247,6 +249,7 @@ def _make_bench(
     harness()
     assert result.run_folder is not None
     isolation = available((Path(sys.base_prefix),) if sys.base_prefix != "/usr" else ())
+    result.isolation = isolation.kind
     return Bench(
         configuration=result.configuration,
         engine=engine_record(facts, result.configuration),
