@@ -7,6 +7,7 @@ need it: a fresh import for each of fifty runs would take ten minutes.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 from qualify.runner.worker import serve
@@ -18,7 +19,10 @@ def fork_worker(private: Path) -> PipedWorker:
     log = private / "worker.log"
     jobs_read, jobs_write = os.pipe()
     answers_read, answers_write = os.pipe()
+    # A signal during the fork would be raised in an at-fork hook, whose exceptions Python drops.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     pid = os.fork()
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if pid == 0:
         try:
             os.setsid()

@@ -12,7 +12,8 @@ import contextlib
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -87,6 +88,10 @@ def rebuild(results: Path, ledger: Ledger, declared: Lines) -> Projected:
     (nothing is touched), `EnvironmentFault` (no space, read-only folder), and as the ledger's
     `entries`.
     """
+    return _undisturbed(lambda: _rebuild_or_refuse(results, ledger, declared))
+
+
+def _rebuild_or_refuse(results: Path, ledger: Ledger, declared: Lines) -> Projected:
     path = database_path(results)
     with _writing(results, path):
         if path.exists():
@@ -101,6 +106,18 @@ def follow(results: Path, ledger: Ledger, declared: Lines) -> Projected:
     Raises `DatabaseLocked`, `DatabaseCorrupt`, `DatabaseNewer`, `EnvironmentFault`, and as the
     ledger's `entries`. Evidence is never at stake: callers report the error and go on.
     """
+    return _undisturbed(lambda: _follow_or_rebuild(results, ledger, declared))
+
+
+def _undisturbed[T](work: Callable[[], T]) -> T:
+    """Do `work` in a thread: DuckDB turns a signal that reaches it into an error of its own, and
+    Ctrl-C or SIGTERM would be lost. They are obeyed when the work is done.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def _follow_or_rebuild(results: Path, ledger: Ledger, declared: Lines) -> Projected:
     path = database_path(results)
     with _writing(results, path):
         if not path.exists():
@@ -148,28 +165,34 @@ def snapshot(
     """
     import duckdb
 
-    path = database_path(results)
-    head = ledger.head()
-    note: QualifyError | None = None
     memory = duckdb.connect(":memory:", config=_CONFIG)
     try:
-        copied = False
-        if path.exists():
-            try:
-                copied = _copy_if_current(memory, path, head.count, head.digest)
-            except DatabaseLocked as error:
-                note = error
-            except DatabaseOlder:
-                pass
-        if not copied:
-            _create(memory)
-            _fill(memory, ledger)
-        if declared is not None:
-            _declare(memory, declared)
-        _seal(memory)
-        yield memory, note
+        yield memory, _undisturbed(lambda: _take(memory, database_path(results), ledger, declared))
     finally:
         memory.close()
+
+
+def _take(
+    memory: DuckDBPyConnection, path: Path, ledger: Ledger, declared: Lines | None
+) -> QualifyError | None:
+    """Fill a snapshot from the database or the ledger; the error of a database that is in use."""
+    head = ledger.head()
+    note: QualifyError | None = None
+    copied = False
+    if path.exists():
+        try:
+            copied = _copy_if_current(memory, path, head.count, head.digest)
+        except DatabaseLocked as error:
+            note = error
+        except DatabaseOlder:
+            pass
+    if not copied:
+        _create(memory)
+        _fill(memory, ledger)
+    if declared is not None:
+        _declare(memory, declared)
+    _seal(memory)
+    return note
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────────

@@ -97,7 +97,7 @@ def _nothing_happened_twice(state: Path, trial: str) -> None:
         return
     intents = [e.action for e in read_journal(folder) if isinstance(e, Intent)]
     assert len(intents) == len(set(intents))
-    for path in (folder / "workspace").glob("*"):
+    for path in (p for p in (folder / "workspace").rglob("*") if p.is_file()):
         lines = path.read_text().splitlines()
         assert len(lines) == len(set(lines))
 
