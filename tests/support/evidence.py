@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from qualify.core.clock import Clock, format_time
 from qualify.core.digests import digest_bytes
@@ -110,6 +110,9 @@ def trial(
     agent: dict[str, Any] | None = None,
     unknown_effects: int = 0,
     remote: bool = False,
+    stop_reason: str = "completed",
+    variant: str | None = None,
+    sandbox: Literal["none", "bubblewrap"] = "bubblewrap",
 ) -> Trial:
     """The end of a trial: clean, unless told otherwise."""
     found = dict.fromkeys(CHECKS, CheckOutcome.PASSED) if checks is None else checks
@@ -118,8 +121,8 @@ def trial(
         time=format_time(time),
         trial=identifier,
         outcome=outcome,
-        stop_reason="completed",
-        variant=digest_bytes(b"variant"),
+        stop_reason=stop_reason,
+        variant=variant or digest_bytes(f"variant of {identifier}".encode()),
         checks=tuple(Check(check=name, outcome=result) for name, result in found.items()),
         budgets_exceeded=exceeded,
         engine=Engine(
@@ -158,7 +161,7 @@ def trial(
         ),
         harness=Harness(version="0.1.0", commit="b" * 40, modified=False, python="3.13.0"),
         enforcement=Enforcement(
-            sandbox="none", network="open", private_home=True, environment_allow_list=True
+            sandbox=sandbox, network="open", private_home=True, environment_allow_list=True
         ),
         usage=Usage(
             **{

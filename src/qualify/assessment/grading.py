@@ -175,6 +175,8 @@ def _budget_faults(end: Trial, budgets: Budgets) -> list[Fault]:
 
 def _observation_faults(reservation: Reservation, end: Trial) -> list[Fault]:
     faults = []
+    if end.stop_reason != "completed":
+        faults.append(Fault("not-completed"))
     if end.audit.unknown_effects:
         faults.append(Fault("unknown-effects"))
     agent = end.agent

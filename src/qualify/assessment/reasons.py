@@ -136,6 +136,9 @@ REASONS: dict[str, ReasonKind] = {
         "a trial is still running long after its time budget",
         "stop its process; the trial then counts as incomplete",
     ),
+    "not-completed": ReasonKind(
+        RowStatus.INCONCLUSIVE, "a session did not come to its own end", _LOGS
+    ),
     "repeated-variant": ReasonKind(
         RowStatus.INCONCLUSIVE,
         "the newest trials repeat one variant; a repeat is no further trial",
@@ -190,6 +193,16 @@ REASONS: dict[str, ReasonKind] = {
     ),
     # notes
     "running": ReasonKind(None, "a trial is running now", "wait for its end"),
+    "unconfined": ReasonKind(
+        None,
+        "the agent's commands ran without isolation and could have reached anything of its user",
+        "install bubblewrap and run more trials",
+    ),
+    "declared-endpoint": ReasonKind(
+        None,
+        "weights, precision, hardware and server of a remote endpoint are declared, not observed",
+        "nothing",
+    ),
     "other-evidence-class": ReasonKind(
         None, "trials of a lower evidence class were left out", "nothing"
     ),

@@ -21,7 +21,7 @@ from qualify.assessment.intervals import pass_rate_interval
 from qualify.assessment.reasons import PRECEDENCE, Reason
 from qualify.core.clock import format_time
 from qualify.core.status import CheckOutcome, EvidenceClass, RowStatus
-from qualify.evidence.records import Refusal, StartFailure
+from qualify.evidence.records import Refusal, StartFailure, Trial
 from qualify.manifests.configuration import policy_digest
 from qualify.manifests.kinds import Policy, Scenario
 
@@ -285,9 +285,9 @@ def _share_reasons(window: list[Graded], policy: Policy) -> list[Reason]:
 def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
     """What the newest trials have against them, one reason for each code."""
     found: dict[str, list[tuple[str, Fault]]] = {}
-    seeds: set[str] = set()
+    variants: set[str] = set()
     for place, graded in enumerate(newest):
-        trial, seed = graded.evidence.trial, graded.evidence.reservation.seed
+        trial, end = graded.evidence.trial, graded.evidence.end
         for fault in graded.faults:
             code = fault.code
             if code == "failed":
@@ -295,9 +295,13 @@ def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
             found.setdefault(code, []).append((trial, fault))
         if not graded.fresh:
             found.setdefault("stale", []).append((trial, Fault("stale")))
-        if seed in seeds:
+        if end is None:
+            continue
+        if end.variant in variants:
             found.setdefault("repeated-variant", []).append((trial, Fault("repeated-variant")))
-        seeds.add(seed)
+        variants.add(end.variant)
+        for note in _notes(end):
+            found.setdefault(note, []).append((trial, Fault(note)))
     return [
         Reason(
             code,
@@ -307,6 +311,12 @@ def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
         )
         for code, faults in found.items()
     ]
+
+
+def _notes(end: Trial) -> list[str]:
+    """What a reader of the verdict should know of a trial, though it blocks nothing."""
+    found = ["unconfined"] if end.enforcement.sandbox == "none" else []
+    return [*found, "declared-endpoint"] if end.engine.remote else found
 
 
 def _counts_json(passed: int, total: int) -> dict[str, Any]:

@@ -184,15 +184,15 @@ def _remove_unused_runs(ctx: click.Context) -> None:
     import shutil
 
     from qualify.cli.context import ledger
-    from qualify.evidence.places import runs_folder, trials_folder
+    from qualify.evidence.places import RUN_LOCK, runs_folder, trials_folder
+    from qualify.storage.locks import is_locked
 
     site = ledger(ctx).site()
     if site is None or not runs_folder(site).is_dir():
         return
     used = {path.read_text().strip() for path in trials_folder(site).glob("*/run")}
-    live = any(trial.running for trial in _trials(ctx))
     for folder in runs_folder(site).iterdir():
-        if folder.name not in used and not live:
+        if folder.name not in used and not is_locked(folder / RUN_LOCK):
             shutil.rmtree(folder, ignore_errors=True)
 
 

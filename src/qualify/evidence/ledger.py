@@ -252,7 +252,8 @@ class Ledger:
                 raise Refused("was never reserved in this ledger", where=trial.trial)
             return _encode(trial)
 
-        return self._stored(self._log.append_with(build), trial)
+        # A finished trial is worth any wait: giving up would turn it into an incomplete one.
+        return self._stored(self._log.append_with(build, lock_timeout_s=None), trial)
 
     def append(self, entry: Refusal | StartFailure) -> StoredEntry:
         """Append an entry that is no trial. Raises as `prepare`."""

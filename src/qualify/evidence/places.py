@@ -52,6 +52,10 @@ def trial_folder(site: str, trial: str) -> Path:
     return trials_folder(site) / trial.removeprefix("sha256:")
 
 
+RUN_LOCK = "run.lock"
+"""Held in a run's folder while the run is at work."""
+
+
 def runs_folder(site: str) -> Path:
     """What the runs of a site share among their trials: logs of engines and workers."""
     return xdg_state_home() / site / "runs"

@@ -6,6 +6,7 @@ could have been observed; what was not observed is `None`.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -34,9 +35,13 @@ def harness() -> Harness:
 
 
 def _checkout(folder: Path) -> tuple[str | None, bool | None]:
+    """Commit and state of our own checkout; an installed package may lie in somebody else's."""
     try:
+        top = _git(folder, "rev-parse", "--show-toplevel").strip()
+        if Path(top).resolve() / "src" / "qualify" != folder:
+            return None, None
         head = _git(folder, "rev-parse", "HEAD")
-        status = _git(folder, "status", "--porcelain", "--untracked-files=no", ":/src", ":/locks")
+        status = _git(folder, "status", "--porcelain", ":/src", ":/locks")
     except (OSError, subprocess.SubprocessError):
         return None, None
     commit = head.strip()
@@ -44,9 +49,10 @@ def _checkout(folder: Path) -> tuple[str | None, bool | None]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return subprocess.run(
         ["git", "-C", str(folder), *arguments],
-        check=True, capture_output=True, text=True, timeout=20,
+        check=True, capture_output=True, text=True, timeout=20, env=plain,
     ).stdout  # fmt: skip
 
 

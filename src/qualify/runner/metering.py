@@ -14,7 +14,7 @@ from qualify.evidence.records import BudgetUse, Timings, Usage
 from qualify.manifests.configuration import Configuration
 from qualify.manifests.kinds import Budgets
 from qualify.runtimes.asking import Unanswered, ask, completed
-from qualify.runtimes.calls import Activity, Call, Expectation, total
+from qualify.runtimes.calls import Activity, Call, Expectation, milli, total
 from qualify.scenarios.contract import Limits
 from qualify.sessions.replay import Replay
 
@@ -38,7 +38,7 @@ def make_relay(configuration: Configuration, engine: Engine, reporter: Reporter)
         Expectation(
             engine.model_name,
             tool_mode=configuration.row.tool_mode,
-            temperature_milli=None if temperature is None else int(temperature * 1000),
+            temperature_milli=None if temperature is None else milli(float(temperature)),
         ),
         extras=engine.request_extras,
         on_activity=TokenCount(reporter),
@@ -78,7 +78,10 @@ def ask_directly(relay: Relay, prompt: str, temperature: float | None, deadline:
         answer = ask(f"{relay.direct_url}/chat/completions", relay.key, body, deadline=deadline)
     except Unanswered:
         return False
-    return completed(answer)
+    if not completed(answer):
+        return False
+    message = answer["choices"][0]["message"]
+    return bool((message.get("content") or "").strip() or message.get("reasoning_content"))
 
 
 def remaining(budgets: Budgets, used: Iterable[Call]) -> Limits:

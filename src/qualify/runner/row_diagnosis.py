@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qualify.core.errors import QualifyError
 from qualify.core.status import EngineKind
@@ -18,12 +17,10 @@ from qualify.manifests.kinds import Model, Runtime
 from qualify.models.errors import ModelFileMismatch, bytes_text
 from qualify.models.store import StoreState, space_needed, state_of, verify
 from qualify.runner.findings import Finding, Hashing, Level, installed_version
+from qualify.runner.installed import compare_with_lock, how_to_install
 from qualify.runtimes.admission import admit
 from qualify.runtimes.memory import estimate_memory
 from qualify.runtimes.probe import MachineFacts, gpu_unknown, matches
-
-if TYPE_CHECKING:
-    from qualify.runtimes.locks import LockedPackage
 
 
 def row_findings(
@@ -86,32 +83,15 @@ def _runtime(project: Path, configuration: Configuration) -> Iterator[_Rest]:
 
 
 def _lock(project: Path, subject: str, name: str) -> _Rest:
-    from qualify.runtimes.locks import read_lock
-
     try:
-        packages = read_lock(project / "locks" / f"{name}.json").packages
+        match = compare_with_lock(project, name)
     except QualifyError as error:
         return subject, Level.LACKING, str(error), error.fix
-    wanted = [package for package in packages if _applies(package)]
-    wrong = []
-    for package in wanted:
-        version = installed_version(package.name)
-        if version != package.version:
-            wrong.append(f"{package.name} {package.version} (is {version or 'not installed'})")
-    if not wrong:
-        plural = "s" if len(wanted) != 1 else ""
-        return subject, Level.OK, f"{len(wanted)} package{plural} as locked in {name}", ""
-    shown = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    fix = f"pip install --require-hashes --no-deps -r locks/requirements/{name}.txt"
-    return subject, Level.LACKING, f"not as locked in {name}: {shown}", fix
-
-
-def _applies(package: LockedPackage) -> bool:
-    if package.marker is None:
-        return True
-    from packaging.markers import Marker
-
-    return Marker(package.marker).evaluate()
+    if not match.wrong:
+        plural = "s" if match.wanted != 1 else ""
+        return subject, Level.OK, f"{match.wanted} package{plural} as locked in {name}", ""
+    text = f"not as locked in {name}: {match.shown}"
+    return subject, Level.LACKING, text, how_to_install(name)
 
 
 def _model(

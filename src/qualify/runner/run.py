@@ -23,13 +23,14 @@ from qualify.core.clock import Clock, format_time
 from qualify.core.digests import digest_file
 from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.evidence.ledger import Ledger, Reserved, open_ledger
-from qualify.evidence.places import runs_folder, trial_folder
+from qualify.evidence.places import RUN_LOCK, runs_folder, trial_folder
 from qualify.evidence.records import Engine as EngineRecord
 from qualify.evidence.records import Refusal, StartFailure
 from qualify.manifests.catalog import Catalog
 from qualify.manifests.configuration import Configuration, SuiteIdentity, resolve, suite_identity
 from qualify.manifests.kinds import Scenario
 from qualify.runner.identity import file_stamp, harness, machine_identity
+from qualify.runner.installed import require_locked
 from qualify.runner.preconditions import require_machine, require_space, row_lock
 from qualify.runner.progress import CheckLine, Reporter, TrialSummary
 from qualify.runner.trial import Bench, run_trial
@@ -40,6 +41,7 @@ from qualify.runtimes.probe import probe_machine
 from qualify.sandbox.isolation import available
 from qualify.scenarios.contract import mismatches
 from qualify.storage.folders import private_folder, xdg_state_home
+from qualify.storage.locks import file_lock
 
 _WORKER_TIMEOUT_S = 300
 
@@ -71,7 +73,6 @@ class Result:
     refused: tuple[tuple[str, str, str], ...] = ()
     """Reasons of admission: code, sentence, fix."""
     start_failure: EngineFault | None = None
-    engine: EngineFacts | None = None
     run_folder: Path | None = None
     isolation: str | None = None
     """What the agent's commands ran under; `None`: none ran."""
@@ -110,6 +111,8 @@ def execute(
     with row_lock(configuration):
         require_machine(configuration)
         reasons = _contradictions(configuration)
+        if not reasons:
+            require_locked(catalog.project, configuration)
         require_space(request.results, xdg_state_home())
         site = ledger.prepare()
         if reasons:
@@ -168,6 +171,8 @@ def _run_admitted(
     )
     result.run_folder = run_folder
     with contextlib.ExitStack() as stack:
+        # While it is held, a purge leaves the folder alone.
+        stack.enter_context(file_lock(run_folder / RUN_LOCK))
         reporter.phase("starting the engine and the agent")
         engine = make_engine(
             configuration,
@@ -183,7 +188,6 @@ def _run_admitted(
             stack.callback(worker.stop)
             verified = _verify_beside(stack, verify, configuration)
             facts = _wait_ready(engine, verified, reporter)
-            result.engine = facts
             bench = replace(
                 _make_bench(stack, result, engine, facts, worker, verified, reporter),
                 model_file=model_path,
@@ -360,8 +364,13 @@ def _repaired(
         reporter.phase("starting the engine again")
         engine.stop()
         engine.start()
-        engine.wait_ready(reporter.detail)
+        facts = engine.wait_ready(reporter.detail)
         bench.relay.retarget(engine.base_url, engine.api_key)
+        bench = replace(
+            bench,
+            engine=engine_record(facts, bench.configuration),
+            engine_start_ms=facts.start_ms,
+        )
     if stop_reason in ("worker-died", "deadline"):
         reporter.phase("starting the agent again")
         bench.worker.stop()
@@ -378,6 +387,9 @@ def reserve(ledger: Ledger, request: Request, result: Result, scenario: Scenario
     def derive_seed(ordinal: int) -> str:
         if request.seed is not None:
             return _digest(f"chosen|{request.seed}")
+        if request.experimental:
+            # It must not show what the next counted trial will be.
+            return _digest(f"experimental|{secrets.token_hex(16)}")
         parts = (configuration.digest, suite.digest, scenario.id, str(ordinal))
         return _digest("|".join(parts))
 

@@ -7,7 +7,6 @@ what the record is made of. Whatever cannot be told is `None` or `unknown`.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from qualify.runner.identity import agent_identity, file_stamp, harness, model_i
 from qualify.runner.metering import Metered, ask_directly, meter, remaining
 from qualify.runner.progress import Reporter
 from qualify.runner.workers import Worker, WorkerDied, WorkerLate
+from qualify.runtimes.calls import milli
 from qualify.runtimes.relay import Relay
 from qualify.sandbox.isolation import Isolation
 from qualify.scenarios.checks import disguises
@@ -295,7 +295,7 @@ def _identity(bench: Bench, model: ModelIdentity | None, agent: dict[str, Any]) 
         return unknown("identity-incomplete")
     declared = bench.configuration.agent.sampling.temperature
     asked = agent["temperature_milli_observed"]
-    if declared is not None and asked != int(declared * 1000):
+    if declared is not None and asked != milli(float(declared)):
         return failed("other-temperature")
     return PASSED if agent["model_name_matches"] else failed("other-model-name")
 
@@ -319,8 +319,3 @@ def _refuse_secret(record: Trial, variant: Variant) -> None:
             "the record would hold the planted secret; it was not written",
             fix="report this defect of Qualify",
         )
-
-
-def forget_workspace(folder: Path) -> None:
-    """Remove what a trial that never started left behind."""
-    shutil.rmtree(folder, ignore_errors=True)

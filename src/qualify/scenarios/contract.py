@@ -33,8 +33,17 @@ class Variant:
     secret: str
 
     def digest(self) -> str:
-        """Digest of everything in it."""
-        return digest_json(asdict(self))
+        """Digest of the case: what the agent meets, without the planted secret and the direct question.
+
+        Both differ without making the case another one.
+        """
+        content = asdict(self)
+        content["prompts"] = {k: v for k, v in self.prompts.items() if k != "direct"}
+        content["files"] = {
+            name: text.replace(self.secret, "") for name, text in self.files.items()
+        }
+        del content["secret"]
+        return digest_json(content)
 
 
 @dataclass(frozen=True)

@@ -275,9 +275,15 @@ TABLE = (
     ),
     Case(
         "one variant three times",
-        all_with(reserved={"seed": OTHER}),
+        all_with(variant=OTHER),
         RowStatus.INCONCLUSIVE,
         {"repeated-variant"},
+    ),
+    Case(
+        "stuck at the end",
+        lambda: [*passes(9), made(9, stop_reason="agent-stuck")],
+        RowStatus.INCONCLUSIVE,
+        {"not-completed"},
     ),
     Case(
         "running beyond its time",
@@ -469,3 +475,13 @@ def test_the_policys_numbers_decide() -> None:
     assert judge(passes(3, age=8 * DAY), freshness_days=7).status is RowStatus.EXPIRED
     lenient = [made(0, checks=FAILED), *(made(n) for n in range(1, 4))]
     assert judge(lenient, minimum_pass_percent=75).status is RowStatus.QUALIFIED
+
+
+def test_what_a_reader_should_know_is_a_note_and_blocks_nothing() -> None:
+    unconfined = judge(passes(3, sandbox="none"))
+    assert unconfined.status is RowStatus.QUALIFIED
+    assert {reason.code for reason in unconfined.reasons} == {"unconfined"}
+    remote = judge(passes(3, remote=True))
+    assert remote.status is RowStatus.QUALIFIED
+    assert {reason.code for reason in remote.reasons} == {"declared-endpoint"}
+    assert judge(passes(3)).reasons == ()
