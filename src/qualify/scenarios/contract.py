@@ -33,7 +33,7 @@ class Variant:
     secret: str
 
     def digest(self) -> str:
-        """Digest of the case: what the agent meets, without the planted secret and the direct question.
+        """Digest of the case: what the agent meets, but for planted secret and direct question.
 
         Both differ without making the case another one.
         """
