@@ -60,7 +60,7 @@ def forked(function: Callable[[], Any], log: Path) -> Child:
             os.dup2(handle, 2)
             try:
                 said = (True, function())
-            except BaseException:  # noqa: BLE001
+            except BaseException:  # noqa: BLE001 - told to the parent, which raises
                 said = (False, traceback.format_exc())
             with os.fdopen(ours, "wb") as stream:
                 stream.write(pickle.dumps(said))

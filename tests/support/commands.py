@@ -114,7 +114,7 @@ def start(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(request.code if isinstance(request.code, int) else 1)
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - the child must not go on as a second pytest
         import traceback
 
         traceback.print_exc()
