@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import qualify
-from qualify.runtimes.locks import read_input
+from qualify.pins.locks import read_input
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

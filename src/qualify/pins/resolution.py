@@ -16,18 +16,47 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from qualify.core.errors import EnvironmentFault, UsageError
-from qualify.runtimes.locks import Lock, LockedFile, LockedPackage, LockInput, LockPlatform
+from qualify.pins.locks import Lock, LockedFile, LockedPackage, LockInput, LockPlatform
+from qualify.pins.tags import best, fits
 
 PYTHONS = ("3.12", "3.13", "3.14")
+IMAGE_GLIBC = "2.41"
+"""The glibc of the images: Debian 13's."""
 _NEWEST_GLIBC_MINOR = 39
 _DEADLINE_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a lock is resolved for.
+
+    Without `glibc`: every file that one of `pythons` takes on a usual machine. With it: an image
+    set, the one best file of each package, and a source distribution only for named `sdists`.
+    """
+
+    pythons: tuple[str, ...] = PYTHONS
+    glibc: str | None = None
+    sdists: frozenset[str] = frozenset()
+
+    @property
+    def glibc_minor(self) -> int:
+        """Newest minor release of glibc 2 whose wheels are taken."""
+        return int(self.glibc.split(".")[1]) if self.glibc else _NEWEST_GLIBC_MINOR
+
+    def takes_source(self, name: str, wheels: Mapping[str, Any]) -> bool:
+        """Whether a source distribution may stand for `name`, of which there are `wheels`."""
+        return name in self.sdists if self.glibc else not wheels
+
+
+ANY_PYTHON = Target()
 
 
 def resolve(inputs: Sequence[LockInput], cutoff: str) -> list[Lock]:
@@ -41,26 +70,60 @@ def resolve(inputs: Sequence[LockInput], cutoff: str) -> list[Lock]:
         groups.setdefault(entry.together or f"={entry.set}", []).append(entry)
     locks = []
     for members in groups.values():
-        wanted = sorted({line for member in members for line in member.requirements})
-        shared = _solve(wanted, [], cutoff)
+        shared = _solve_together(members, cutoff)
         pins = [f"{package['name']}=={package['version']}" for package in shared]
         for member in members:
-            solved = _solve(member.requirements, pins, cutoff) if len(members) > 1 else shared
-            locks.append(_lock(member, solved, cutoff))
+            alone = len(members) == 1 and not member.pythons
+            solved = shared if alone else _solve_one(member, pins, cutoff)
+            locks.append(_lock(member, solved, member.cutoff or cutoff))
     return sorted(locks, key=lambda lock: lock.set)
 
 
-def _solve(wanted: Sequence[str], pins: Sequence[str], cutoff: str) -> list[dict[str, Any]]:
-    """Run uv in a folder of its own and return the `packages` of the document it writes."""
+def _solve_together(members: Sequence[LockInput], cutoff: str) -> list[dict[str, Any]]:
+    """What the members without a Python of their own need, solved as one."""
+    wanted = sorted({line for m in members if not m.pythons for line in m.requirements})
+    return _solve(wanted, cutoff, _universal()) if wanted else []
+
+
+def _solve_one(member: LockInput, pins: Sequence[str], cutoff: str) -> list[dict[str, Any]]:
+    if not member.pythons:
+        return _solve(member.requirements, cutoff, _universal(), {"constraint": pins})
+    sdists = [part for name in member.sdists for part in ("--no-binary", name)]
+    options = [
+        "--python", sys.executable, "--python-version", member.pythons[0],
+        "--python-platform", "x86_64-manylinux_2_40", "--only-binary", ":all:", *sdists,
+    ]  # fmt: skip
+    files = {"constraint": pins, "overrides": member.overrides, "excludes": member.excludes}
+    return _solve(member.requirements, member.cutoff or cutoff, options, files)
+
+
+def _universal() -> list[str]:
+    return [
+        "--universal", "--fork-strategy", "fewest", "--python", sys.executable,
+        "--python-version", PYTHONS[0],
+    ]  # fmt: skip
+
+
+def _solve(
+    wanted: Sequence[str],
+    cutoff: str,
+    options: Sequence[str],
+    files: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """Run uv in a folder of its own and return the `packages` of the document it writes.
+
+    `files` are the lines of the files that uv takes with `--KEY FILE`.
+    """
     with tempfile.TemporaryDirectory(prefix="qualify-lock-") as folder:
         place = Path(folder)
         (place / "wanted.in").write_text("\n".join(wanted) + "\n", "utf-8")
-        (place / "pins.txt").write_text("\n".join(pins) + "\n", "utf-8")
+        listed = []
+        for key, lines in files.items():
+            (place / f"{key}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+            listed += [f"--{key}", f"{key}.txt"]
         command = [
-            _uv(), "pip", "compile", "--quiet", "--no-config", "--universal",
-            "--fork-strategy", "fewest", "--python", sys.executable,
-            "--python-version", PYTHONS[0], "--exclude-newer", cutoff, "--no-header",
-            "--no-annotate", "--format", "pylock.toml", "--constraint", "pins.txt",
+            _uv(), "pip", "compile", "--quiet", "--no-config", *options, *listed,
+            "--exclude-newer", cutoff, "--no-header", "--no-annotate", "--format", "pylock.toml",
             "--output-file", "pylock.solved.toml", "wanted.in",
         ]  # fmt: skip
         try:
@@ -103,9 +166,12 @@ def _environment(outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def _lock(asked: LockInput, solved: Sequence[dict[str, Any]], cutoff: str) -> Lock:
+    target = ANY_PYTHON
+    if asked.pythons:
+        target = Target(asked.pythons, IMAGE_GLIBC, frozenset(map(_normal, asked.sdists)))
     packages: dict[str, LockedPackage] = {}
     for entry in solved:
-        package = locked_package(entry)
+        package = locked_package(entry, target)
         if package is None:
             continue
         if package.name in packages:
@@ -122,42 +188,64 @@ def _lock(asked: LockInput, solved: Sequence[dict[str, Any]], cutoff: str) -> Lo
         together=asked.together,
         cutoff=cutoff,
         inputs=asked.requirements,
-        platform=LockPlatform(libc="glibc", machine="x86_64", pythons=PYTHONS, system="linux"),
+        overrides=asked.overrides or None,
+        excludes=asked.excludes or None,
+        sdists=asked.sdists or None,
+        platform=LockPlatform(
+            glibc=target.glibc,
+            libc="glibc",
+            machine="x86_64",
+            pythons=target.pythons,
+            system="linux",
+        ),
         packages=tuple(packages[name] for name in sorted(packages)),
     )
 
 
-def locked_package(entry: Mapping[str, Any]) -> LockedPackage | None:
+def locked_package(entry: Mapping[str, Any], target: Target = ANY_PYTHON) -> LockedPackage | None:
     """One package of uv's document as a lock holds it; None when the platform does not need it.
 
     Raises `UsageError` when a kept file has no SHA-256 or no size, or when a Python that needs the
     package could install none of its files.
     """
-    name, version = entry["name"], entry.get("version")
-    pythons = [python for python in PYTHONS if _applies(entry.get("marker"), python)]
+    name, version = _normal(entry["name"]), entry.get("version")
+    pythons = [python for python in target.pythons if _applies(entry.get("marker"), python)]
     if not pythons:
         return None
     if version is None:
         raise UsageError(f"{name} has no version", fix="only released packages can be locked")
     wheels = {_file_name(file): file for file in entry.get("wheels", [])}
-    tags = {wheel: _wheel_tags(wheel) for wheel in wheels}
-    kept = {
-        wheel: file
-        for wheel, file in wheels.items()
-        if any(tags[wheel] & _supported(python) for python in pythons)
-    }
-    if not wheels and "sdist" in entry:
+    kept = {wheel: wheels[wheel] for wheel in _chosen(wheels, pythons, target)}
+    if not kept and "sdist" in entry and target.takes_source(name, wheels):
         kept = {_file_name(entry["sdist"]): entry["sdist"]}
     else:
-        for python in pythons:
-            if not any(tags[wheel] & _supported(python) for wheel in kept):
-                raise UsageError(
-                    f"{name} {version} has no file for Python {python} on Linux x86_64",
-                    fix="require another version",
-                )
+        _require_each_python(f"{name} {version}", kept, pythons, target)
     files = tuple(_locked_file(f"{name} {version}", file, kept[file]) for file in sorted(kept))
-    marker = entry.get("marker") if len(pythons) < len(PYTHONS) else None
-    return LockedPackage(name=_normal(name), version=version, files=files, marker=marker)
+    marker = entry.get("marker") if len(pythons) < len(target.pythons) else None
+    return LockedPackage(name=name, version=version, files=files, marker=marker)
+
+
+def _chosen(wheels: Iterable[str], pythons: Sequence[str], target: Target) -> list[str]:
+    if target.glibc is None:
+        return [
+            wheel
+            for wheel in wheels
+            if any(fits(wheel, python, target.glibc_minor) for python in pythons)
+        ]
+    chosen = best(wheels, pythons[0], target.glibc_minor)
+    return [] if chosen is None else [chosen]
+
+
+def _require_each_python(
+    package: str, wheels: Iterable[str], pythons: Sequence[str], target: Target
+) -> None:
+    kind = f"no wheel for glibc {target.glibc} and" if target.glibc else "no file for"
+    for python in pythons:
+        if not any(fits(wheel, python, target.glibc_minor) for wheel in wheels):
+            raise UsageError(
+                f"{package} has {kind} Python {python} on Linux x86_64",
+                fix="require another version",
+            )
 
 
 def _normal(name: str) -> str:
@@ -205,28 +293,3 @@ def _applies(marker: str | None, python: str) -> bool:
             "extra": "",
         }
     )
-
-
-def _wheel_tags(file: str) -> frozenset[Any]:
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-    try:
-        return parse_wheel_filename(file)[3]
-    except InvalidWheelFilename as error:
-        raise UsageError(
-            f"{file!r} is not the name of a wheel", fix="report it upstream"
-        ) from error
-
-
-@cache
-def _supported(python: str) -> frozenset[Any]:
-    """The wheel tags a CPython of this version takes on x86_64 Linux with glibc (PEP 425, 600)."""
-    from packaging.tags import compatible_tags, cpython_tags
-
-    version = tuple(int(part) for part in python.split("."))
-    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(_NEWEST_GLIBC_MINOR, 4, -1)]
-    platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"]
-    interpreter = "cp" + python.replace(".", "")
-    tags = {*cpython_tags(version, [interpreter], platforms)}
-    tags |= {*compatible_tags(version, interpreter, platforms)}
-    return frozenset(tags)

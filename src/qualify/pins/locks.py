@@ -9,7 +9,10 @@ digest of its own content. A lock edited by hand is therefore refused, and two r
 compared byte by byte. Requirements files for installers are generated from locks, never the other
 way round.
 
-Nothing here resolves versions, talks to a network or installs: see `lock_resolution`.
+An *image set* is a lock for one Python on one release of glibc: it holds exactly one file of each
+package, the best that this Python takes there, so that the set is one environment.
+
+Nothing here resolves versions, talks to a network or installs: see `resolution` and `depot`.
 """
 
 from __future__ import annotations
@@ -19,15 +22,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from qualify.core.canonical import NotCanonical, canonical_json
+from qualify.core.canonical import NotCanonical
 from qualify.core.digests import digest_json
 from qualify.core.errors import UsageError
+from qualify.pins.layout import (
+    REMAKE,
+    file_bytes,
+    first_mistake,
+    parse_object,
+    require_own_form,
+)
 
 SCHEMA = "qualify-lock/1"
-MAX_LOCK_BYTES = 16 << 20
 SET_PATTERN = r"^[a-z0-9]+(-[a-z0-9.]+)*$"
 
 _NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -66,6 +74,8 @@ class LockPlatform(BaseModel):
 
     model_config = _FROZEN
 
+    glibc: str | None = Field(default=None, pattern=r"^2\.[0-9]{1,2}$")
+    """Set for an image set only: the one release of glibc that its files are chosen for."""
     libc: str = Field(pattern=r"^glibc$")
     machine: str = Field(pattern=r"^x86_64$")
     pythons: tuple[str, ...] = Field(min_length=1, strict=False)
@@ -85,6 +95,12 @@ class Lock(BaseModel):
     """Only files published before this moment were considered."""
     inputs: tuple[str, ...] = Field(min_length=1, strict=False)
     """The requirement lines of `locks/SET.in`, sorted."""
+    overrides: tuple[str, ...] | None = Field(default=None, min_length=1, strict=False)
+    """Requirements that stood in place of what packages ask for themselves."""
+    excludes: tuple[str, ...] | None = Field(default=None, min_length=1, strict=False)
+    """Packages that were left out although others ask for them."""
+    sdists: tuple[str, ...] | None = Field(default=None, min_length=1, strict=False)
+    """Packages of an image set that ship no wheel and are built from their source."""
     platform: LockPlatform
     packages: tuple[LockedPackage, ...] = Field(min_length=1, strict=False)
 
@@ -92,6 +108,16 @@ class Lock(BaseModel):
     def digest(self) -> str:
         """Digest of everything the lock says, independent of layout."""
         return digest_json(_content(self))
+
+    @property
+    def files(self) -> tuple[LockedFile, ...]:
+        """Every file of every package."""
+        return tuple(file for package in self.packages for file in package.files)
+
+    @property
+    def is_image_set(self) -> bool:
+        """Whether this is one environment: one Python, one file of each package."""
+        return self.platform.glibc is not None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -105,14 +131,7 @@ def _content(lock: Lock) -> dict[str, Any]:
 
 def lock_bytes(lock: Lock) -> bytes:
     """The one permitted form of the file: canonical JSON with one package a line."""
-    content = _content(lock)
-    packages = content.pop("packages")
-    header = {**content, "digest": lock.digest}
-    lines = [b'"%s":%s' % (k.encode(), canonical_json(header[k])) for k in sorted(header)]
-    position = sum(1 for key in header if key < "packages")
-    rows = b",\n".join(canonical_json(package) for package in packages)
-    lines.insert(position, b'"packages":[\n' + rows + b"\n]")
-    return b"{\n" + b",\n".join(lines) + b"\n}\n"
+    return file_bytes(_content(lock))
 
 
 def parse_lock(data: bytes, where: str) -> Lock:
@@ -121,58 +140,49 @@ def parse_lock(data: bytes, where: str) -> Lock:
     Raises `UsageError` when it is too large, no JSON, incomplete (an entry without a hash or a
     size), out of order, in another layout, or does not match its own digest.
     """
-    if len(data) > MAX_LOCK_BYTES:
-        raise UsageError(f"a lock has at most {MAX_LOCK_BYTES} bytes", where=where, fix=_REMAKE)
-    try:
-        raw = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"is not JSON: {error}", where=where, fix=_REMAKE) from error
-    if not isinstance(raw, dict) or raw.pop("schema", None) != SCHEMA:
-        raise UsageError(f"is not a lock of schema {SCHEMA}", where=where, fix=_REMAKE)
-    declared = raw.pop("digest", None)
+    raw, declared = parse_object(data, SCHEMA, where)
     try:
         lock = Lock.model_validate(raw)
         found = lock.digest
         canonical = lock_bytes(lock)
     except ValidationError as error:
-        raise UsageError(_first_mistake(error, raw), where=where, fix=_REMAKE) from error
+        mistake = first_mistake(error.errors(include_url=False), raw)
+        raise UsageError(mistake, where=where, fix=REMAKE) from error
     except NotCanonical as error:
-        raise UsageError(f"has no canonical form: {error}", where=where, fix=_REMAKE) from error
+        raise UsageError(f"has no canonical form: {error}", where=where, fix=REMAKE) from error
     _refuse_disorder(lock, where)
-    if declared != found:
-        raise UsageError(
-            f"was edited by hand: it declares {declared} and holds {found}",
-            where=where,
-            fix=_REMAKE,
-        )
-    if canonical != data:
-        raise UsageError("is not in the layout that locks have", where=where, fix=_REMAKE)
+    _refuse_choice(lock, where)
+    require_own_form(data, canonical, declared, found, where)
     return lock
-
-
-_REMAKE = "make it again with `qualify lock resolve`"
-
-
-def _first_mistake(error: ValidationError, raw: dict[str, Any]) -> str:
-    first = error.errors(include_url=False)[0]
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    name = ""
-    match first["loc"]:
-        case ("packages", int(index), *_) if isinstance(entry := raw["packages"][index], dict):
-            name = f" (package {entry.get('name')!r})"
-    return f"{place.lstrip('.')}{name}: {first['msg']}"
 
 
 def _refuse_disorder(lock: Lock, where: str) -> None:
     names = [package.name for package in lock.packages]
     if names != sorted(set(names)):
-        raise UsageError("packages are doubled or out of order", where=where, fix=_REMAKE)
+        raise UsageError("packages are doubled or out of order", where=where, fix=REMAKE)
     for package in lock.packages:
         files = [entry.file for entry in package.files]
         if files != sorted(set(files)):
             raise UsageError(
-                f"files of {package.name} are doubled or out of order", where=where, fix=_REMAKE
+                f"files of {package.name} are doubled or out of order", where=where, fix=REMAKE
             )
+
+
+def _refuse_choice(lock: Lock, where: str) -> None:
+    """An image set leaves nothing to choose."""
+    if not lock.is_image_set:
+        return
+    if len(lock.platform.pythons) != 1:
+        raise UsageError("an image set is for one Python", where=where, fix=REMAKE)
+    for package in lock.packages:
+        if len(package.files) != 1:
+            raise UsageError(
+                f"{package.name} has {len(package.files)} files; an image set holds one of each",
+                where=where,
+                fix=REMAKE,
+            )
+        if not package.files[0].file.endswith(".whl") and package.name not in (lock.sdists or ()):
+            raise UsageError(f"{package.name} is no wheel", where=where, fix=REMAKE)
 
 
 def read_lock(path: Path) -> Lock:
@@ -181,7 +191,7 @@ def read_lock(path: Path) -> Lock:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"cannot be read: {error.strerror or error}", where=str(path), fix=_REMAKE
+            f"cannot be read: {error.strerror or error}", where=str(path), fix=REMAKE
         ) from error
     lock = parse_lock(data, str(path))
     if path.stem != lock.set:
@@ -225,13 +235,26 @@ class LockInput(BaseModel):
     purpose: str = Field(min_length=1, max_length=300)
     together: str | None = Field(default=None, pattern=SET_PATTERN, max_length=64)
     requirements: tuple[str, ...] = Field(min_length=1)
+    pythons: tuple[str] | None = None
+    """Given: an image set for this one Python."""
+    cutoff: str | None = Field(default=None, pattern=_TIME)
+    """A cut-off of the set's own, stronger than the one the resolution is given."""
+    overrides: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    sdists: tuple[str, ...] = ()
 
 
-_HEADER = re.compile(r"^#\s*(purpose|together):\s*(.+?)\s*$")
+_HEADER = re.compile(r"^#\s*(purpose|together|pythons|cutoff|override|exclude|sdist):\s*(.+?)\s*$")
+_REPEATED = {"override": "overrides", "exclude": "excludes", "sdist": "sdists"}
+_OF_IMAGE_SETS = ("cutoff", *_REPEATED.values())
 
 
 def read_input(path: Path) -> LockInput:
-    """Read a `.in` file: requirement lines under a `# purpose:` and perhaps a `# together:` line.
+    """Read a `.in` file: requirement lines under a `# purpose:` and perhaps further header lines.
+
+    `# together: WORD` is for sets that agree on versions. `# pythons: 3.13` makes it an image set,
+    which may have a `# cutoff: DATE` of its own and, repeated, `# override: REQUIREMENT`,
+    `# exclude: NAME` and `# sdist: NAME`.
 
     Raises `UsageError` when it cannot be read, lacks its purpose, or holds an option line: options
     could name a host or let in what no hash covers.
@@ -240,19 +263,30 @@ def read_input(path: Path) -> LockInput:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot be read: {error}", where=str(path), fix="see locks/") from error
-    header: dict[str, str] = {}
+    header: dict[str, Any] = {}
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
-        if match := _HEADER.match(line):
-            header[match[1]] = match[2]
-        elif (bare := line.strip()) and not bare.startswith("#"):
-            if bare.startswith("-") or "://" in bare or " @ " in bare:
-                raise UsageError(
-                    "only plain requirements belong in here",
-                    where=f"{path}:{number}",
-                    fix="name packages and versions; where they come from is the machine's affair",
-                )
+        bare = line.strip()
+        match = _HEADER.match(line)
+        if not match and (not bare or bare.startswith("#")):
+            continue
+        asked = match[2] if match else bare
+        if asked.startswith("-") or "://" in asked or " @ " in asked:
+            raise UsageError(
+                "only plain requirements belong in here",
+                where=f"{path}:{number}",
+                fix="name packages and versions; where they come from is the machine's affair",
+            )
+        if match:
+            _add_header(header, match[1], asked)
+        else:
             lines.append(bare)
+    if "pythons" not in header and any(name in header for name in _OF_IMAGE_SETS):
+        raise UsageError(
+            "only an image set can have a cut-off, overrides or exclusions of its own",
+            where=str(path),
+            fix="add `# pythons: 3.13`, or leave the line out",
+        )
     try:
         return LockInput(set=path.stem, requirements=tuple(sorted(lines)), **header)
     except ValidationError as error:
@@ -262,6 +296,18 @@ def read_input(path: Path) -> LockInput:
             where=str(path),
             fix="write `# purpose: …` above at least one requirement",
         ) from error
+
+
+def _add_header(header: dict[str, Any], key: str, value: str) -> None:
+    if key in _REPEATED:
+        name = _REPEATED[key]
+        header[name] = tuple(sorted({*header.get(name, ()), value}))
+    elif key == "pythons":
+        header[key] = tuple(re.split(r"[,\s]+", value))
+    elif key == "cutoff" and "T" not in value:
+        header[key] = f"{value}T00:00:00Z"
+    else:
+        header[key] = value
 
 
 def set_paths(folder: Path, names: Sequence[str], suffix: str) -> list[Path]:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from qualify.core.errors import UsageError
-from qualify.runtimes.lock_resolution import locked_package
-from qualify.runtimes.locks import (
+from qualify.pins.locks import (
     Lock,
     LockedFile,
     LockedPackage,
@@ -21,9 +20,12 @@ from qualify.runtimes.locks import (
     requirements_text,
     set_paths,
 )
+from qualify.pins.resolution import IMAGE_GLIBC, Target, locked_package
+from qualify.pins.tags import best, fits
 
 LOCKS = Path(__file__).parents[3] / "locks"
-SETS = sorted(path.stem for path in LOCKS.glob("*.in"))
+SETS = sorted(path.stem for path in LOCKS.glob("*.in") if path.stem != "debian")
+IMAGE_SETS = ["launcher", "nix-build", "runner", "vllm-cpu", "vllm-cu129", "vllm-cu130"]
 WHEEL = "demo-1.0-py3-none-any.whl"
 
 
@@ -64,6 +66,16 @@ def test_every_set_is_locked_as_its_input_says(name):
     lock, asked = read_lock(LOCKS / f"{name}.json"), read_input(LOCKS / f"{name}.in")
     assert lock.inputs == asked.requirements
     assert (lock.purpose, lock.together) == (asked.purpose, asked.together)
+    for wanted, found in (
+        (asked.overrides, lock.overrides),
+        (asked.excludes, lock.excludes),
+        (asked.sdists, lock.sdists),
+    ):
+        assert wanted == (found or ())
+    if asked.pythons:
+        assert lock.platform.pythons == asked.pythons
+    if asked.cutoff:
+        assert lock.cutoff == asked.cutoff
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -73,7 +85,7 @@ def test_the_requirements_file_is_what_its_lock_says(name):
 
 
 def test_no_lock_or_requirements_file_is_left_over():
-    assert sorted(path.stem for path in LOCKS.glob("*.json")) == SETS
+    assert sorted(path.stem for path in LOCKS.glob("*.json")) == sorted([*SETS, "debian"])
     assert sorted(path.stem for path in LOCKS.glob("requirements/*.txt")) == SETS
 
 
@@ -88,7 +100,7 @@ def test_no_host_appears_under_locks():
 
 
 def test_sets_that_belong_together_agree_on_every_version():
-    assert disagreements(read_lock(path) for path in set_paths(LOCKS, (), ".json")) == []
+    assert disagreements(read_lock(path) for path in set_paths(LOCKS, SETS, ".json")) == []
 
 
 def test_a_disagreement_names_package_sets_and_versions():
@@ -241,3 +253,158 @@ def test_an_unknown_set_is_answered_with_the_known_ones():
     with pytest.raises(UsageError) as caught:
         set_paths(LOCKS, ["nothing"], ".in")
     assert "agent-openhands" in caught.value.fix
+
+
+IMAGE = Target(("3.13",), IMAGE_GLIBC)
+
+
+def wheel(tag):
+    return {"name": f"demo-1.0-{tag}.whl", "size": 1, "hashes": {"sha256": "a" * 64}}
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_an_image_set_is_one_environment_for_debian_13(name):
+    lock = read_lock(LOCKS / f"{name}.json")
+    assert lock.is_image_set
+    assert lock.platform.glibc == "2.41"
+    assert lock.platform.pythons == ("3.13",)
+    for package in lock.packages:
+        (file,) = package.files
+        assert package.marker is None
+        assert package.name in (lock.sdists or ()) or fits(file.file, "3.13", 41)
+
+
+def test_the_existing_sets_are_no_image_sets():
+    assert not read_lock(LOCKS / "run.json").is_image_set
+
+
+def test_the_runner_set_agrees_with_base_and_run_and_holds_all_of_them():
+    runner = read_lock(LOCKS / "runner.json").versions
+    for name in ("base", "run"):
+        for package in read_lock(LOCKS / f"{name}.json").packages:
+            if package.marker is None:
+                assert runner[package.name] == package.version
+
+
+@pytest.mark.parametrize("name", ["runner", "vllm-cpu", "vllm-cu129", "vllm-cu130"])
+def test_every_set_that_starts_an_engine_or_the_command_holds_the_launcher(name):
+    asked = set(read_input(LOCKS / "launcher.in").requirements)
+    assert asked <= set(read_input(LOCKS / f"{name}.in").requirements)
+
+
+def test_the_cuda_12_set_holds_12_9_and_no_cuda_13():
+    versions = read_lock(LOCKS / "vllm-cu129.json").versions
+    assert versions["vllm"] == "0.19.1"
+    assert versions["nvidia-cuda-runtime-cu12"].startswith("12.9.")
+    assert "nvidia-cuda-runtime" not in versions
+    assert read_lock(LOCKS / "vllm-cu130.json").versions["nvidia-cuda-runtime"].startswith("13.0.")
+
+
+def test_the_cpu_set_holds_no_part_of_cuda_that_its_overrides_exclude():
+    versions = read_lock(LOCKS / "vllm-cpu.json").versions
+    assert versions["vllm-cpu"] == "0.32.0"
+    assert versions["torch"] == "2.13.0"
+    assert not versions.keys() & {"torchvision", "torchaudio", "torchcodec", "vllm"}
+
+
+def test_the_best_wheel_is_the_one_an_installer_would_take():
+    tags = ["py3-none-any", "cp39-abi3-manylinux_2_17_x86_64", "cp313-cp313-manylinux_2_17_x86_64"]
+    newest = "cp313-cp313-manylinux_2_39_x86_64"
+    names = [f"demo-1.0-{tag}.whl" for tag in [*tags, newest]]
+    assert best(names, "3.13", 41) == f"demo-1.0-{newest}.whl"
+    assert best(names, "3.13", 36) == "demo-1.0-cp313-cp313-manylinux_2_17_x86_64.whl"
+    assert best(names[:2], "3.13", 41) == "demo-1.0-cp39-abi3-manylinux_2_17_x86_64.whl"
+    too_new = "demo-1.0-cp313-cp313-manylinux_2_42_x86_64.whl"
+    assert best([too_new], "3.13", 41) is None
+    assert best([too_new], "3.13", 42) == too_new
+
+
+def test_of_two_builds_of_one_wheel_the_later_is_taken():
+    first, second = "demo-1.0-2-py3-none-any.whl", "demo-1.0-10-py3-none-any.whl"
+    assert best([second, first], "3.13", 41) == second
+
+
+def test_an_image_set_keeps_one_file_of_each_package():
+    tags = [
+        "py3-none-any",
+        "cp313-cp313-manylinux_2_34_x86_64",
+        "cp312-cp312-manylinux_2_34_x86_64",
+    ]
+    document = {"name": "demo", "version": "1.0", "wheels": [wheel(tag) for tag in tags]}
+    package = locked_package(document, IMAGE)
+    assert package is not None
+    assert [file.file for file in package.files] == [f"demo-1.0-{tags[1]}.whl"]
+    everything = locked_package(document)
+    assert everything is not None
+    assert len(everything.files) == 3
+
+
+def test_a_source_archive_enters_an_image_set_only_when_it_is_named():
+    archive = {"name": "demo-1.0.tar.gz", "size": 1, "hashes": {"sha256": "a" * 64}}
+    document = {"name": "demo", "version": "1.0", "sdist": archive}
+    with pytest.raises(UsageError, match="no wheel for glibc"):
+        locked_package(document, IMAGE)
+    named = locked_package(document, Target(("3.13",), IMAGE_GLIBC, frozenset({"demo"})))
+    assert named is not None
+    assert named.files[0].file == "demo-1.0.tar.gz"
+
+
+def test_a_wheel_for_another_machine_ends_the_resolution_of_an_image_set():
+    document = {
+        "name": "demo",
+        "version": "1.0",
+        "wheels": [wheel("cp313-cp313-manylinux_2_34_aarch64")],
+    }
+    with pytest.raises(UsageError, match=r"no wheel for glibc 2\.41 and Python 3\.13"):
+        locked_package(document, IMAGE)
+
+
+def an_image_lock(*files):
+    platform = LockPlatform(
+        glibc="2.41", libc="glibc", machine="x86_64", pythons=("3.13",), system="linux"
+    )
+    names = files or (WHEEL,)
+    locked = tuple(LockedFile(file=name, sha256="a" * 64, size=10) for name in names)
+    package = LockedPackage(name="demo", version="1.0", files=locked)
+    return a_lock(platform=platform, packages=(package,))
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (("demo-1.0-1-py3-none-any.whl", WHEEL), "holds one of each"),
+        (("demo-1.0.tar.gz",), "is no wheel"),
+    ],
+)
+def test_an_image_lock_that_leaves_a_choice_is_refused(files, said):
+    assert parse_lock(lock_bytes(an_image_lock()), "demo.json").is_image_set
+    with pytest.raises(UsageError, match=said):
+        parse_lock(lock_bytes(an_image_lock(*files)), "demo.json")
+
+
+def test_an_input_tells_python_cut_off_overrides_exclusions_and_sources(tmp_path):
+    path = tmp_path / "demo.in"
+    path.write_text(
+        "# purpose: test\n# pythons: 3.13\n# cutoff: 2026-05-15\n# override: b==2\n"
+        "# override: a==1.*\n# exclude: c\n# sdist: d\n# a remark\nclick\n"
+    )
+    asked = read_input(path)
+    assert asked.pythons == ("3.13",)
+    assert asked.cutoff == "2026-05-15T00:00:00Z"
+    assert asked.overrides == ("a==1.*", "b==2")
+    assert (asked.excludes, asked.sdists) == (("c",), ("d",))
+
+
+@pytest.mark.parametrize("line", ["# override: a==1", "# exclude: a", "# cutoff: 2026-05-15"])
+def test_what_only_an_image_set_can_have_is_refused_elsewhere(tmp_path, line):
+    path = tmp_path / "demo.in"
+    path.write_text(f"# purpose: test\n{line}\nclick\n")
+    with pytest.raises(UsageError, match="only an image set"):
+        read_input(path)
+
+
+def test_an_override_can_name_no_place(tmp_path):
+    path = tmp_path / "demo.in"
+    path.write_text("# purpose: t\n# pythons: 3.13\n# override: a @ https://index.invalid/a\nb\n")
+    with pytest.raises(UsageError, match="only plain requirements"):
+        read_input(path)
