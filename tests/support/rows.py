@@ -73,6 +73,15 @@ def vllm(
                 "minimum_driver": "525.60.13",
                 "minimum_compute_capability": Decimal("7.5"),
                 "tool_parsers": ("qwen3_coder",),
+                "quantizations": (
+                    {"precision": "q4", "whole_groups": "all", "source": "a test"},
+                    {
+                        "precision": "mxfp4",
+                        "minimum_compute_capability": Decimal("8.0"),
+                        "source": "a test",
+                    },
+                ),
+                "vllm": {},
             }
             | (runtime or {})
         ),

@@ -32,6 +32,8 @@ def plan(ctx: click.Context, row: str, suite: str | None, as_json: bool) -> int:
     from qualify.core.errors import ExitCode
     from qualify.manifests.configuration import resolve, suite_identity
     from qualify.runtimes.admission import admit
+    from qualify.runtimes.locked import locked_versions
+    from qualify.runtimes.memory import largest_context
     from qualify.runtimes.plan import launch_plan
     from qualify.runtimes.probe import matches, probe_machine
 
@@ -40,13 +42,15 @@ def plan(ctx: click.Context, row: str, suite: str | None, as_json: bool) -> int:
     chosen = suite or next(iter(configuration.row.suites), None)
     scenarios = suite_identity(catalog, chosen).scenarios if chosen is not None else ()
     machine = probe_machine()
-    reasons = admit(configuration, machine)
+    locked = locked_versions(catalog.project, configuration.runtime)
+    reasons = admit(configuration, machine, locked)
     elsewhere = matches(configuration.platform, machine)
     made = launch_plan(configuration, scenarios)
+    largest = largest_context(configuration)
     if as_json:
-        _print_json(made, chosen, reasons, elsewhere)
+        _print_json(made, chosen, reasons, elsewhere, largest)
     else:
-        _print(made, chosen, _model_state(catalog, row), elsewhere)
+        _print(made, chosen, _model_state(catalog, row), elsewhere, largest)
         _print_reasons(row, reasons)
     return ExitCode.NOT_A_PASS if reasons else ExitCode.OK
 
@@ -65,7 +69,11 @@ def _model_state(catalog: Catalog, row: str) -> str | None:
 
 
 def _print_json(
-    made: LaunchPlan, suite: str | None, reasons: tuple[RefusalReason, ...], elsewhere: list[str]
+    made: LaunchPlan,
+    suite: str | None,
+    reasons: tuple[RefusalReason, ...],
+    elsewhere: list[str],
+    largest: int | None,
 ) -> None:
     from dataclasses import asdict
 
@@ -87,13 +95,23 @@ def _print_json(
                 ],
                 "memory": None
                 if memory is None
-                else {**asdict(memory), "total_mib": memory.total_mib},
+                else {
+                    **asdict(memory),
+                    "total_mib": memory.total_mib,
+                    "largest_context_tokens": largest,
+                },
             },
         }
     )
 
 
-def _print(made: LaunchPlan, suite: str | None, state: str | None, elsewhere: list[str]) -> None:
+def _print(
+    made: LaunchPlan,
+    suite: str | None,
+    state: str | None,
+    elsewhere: list[str],
+    largest: int | None,
+) -> None:
     from qualify.cli.tables import print_table, printable
 
     lines: list[tuple[str, Any]] = [
@@ -110,6 +128,7 @@ def _print(made: LaunchPlan, suite: str | None, state: str | None, elsewhere: li
         *([("  state", state)] if state else []),
         ("agent", f"{made.agent} ({made.tool_mode} tool calls)"),
         ("memory", _memory(made.memory)),
+        *([("  largest context", f"{largest} tokens")] if largest is not None else []),
         ("start-up budget", f"{made.startup_budget_s} s"),
         *(("not this machine", reason) for reason in elsewhere),
     ]

@@ -141,9 +141,18 @@ class Policy(Manifest):
 
 
 class Bundle(Manifest):
-    """What an offline bundle holds."""
+    """What an offline bundle holds, besides locks, manifests and corpora."""
 
-    runtimes: tuple[Identifier, ...] = ()
-    models: tuple[Identifier, ...] = ()
-    rows: tuple[Identifier, ...] = Field(min_length=1)
-    documentation: Flag = True
+    images: tuple[Identifier, ...] = Field(
+        min_length=1, description="By their label qualify.image."
+    )
+    rows: tuple[Identifier, ...] = Field(
+        (), description="Rows that can be run from it: an image serves the runtime of each."
+    )
+    documentation: Flag = Field(True, description="The folder docs/ goes along.")
+
+    @model_validator(mode="after")
+    def _names_once(self) -> Self:
+        once(self.images, "images")
+        once(self.rows, "rows")
+        return self

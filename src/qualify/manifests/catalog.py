@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from qualify.core.digests import digest_file
 from qualify.core.errors import ErrorList, QualifyError, UsageError
 from qualify.core.identifiers import nearest
+from qualify.manifests.base_layers import closure_digests
 from qualify.manifests.cache import ParseCache
 from qualify.manifests.configuration import Configuration, Part, resolve
 from qualify.manifests.files import ManifestFile, find_project, list_files
@@ -62,6 +63,8 @@ class Catalog:
     """Digest of the file of each lock that a manifest names."""
     files: dict[tuple[str, str], str]
     """Path below the project of each manifest, by kind and id."""
+    base_layers: dict[str, str] = field(default_factory=dict)
+    """Digest of each Debian closure."""
     parts: dict[tuple[str, str], Part] = field(default_factory=dict, compare=False, repr=False)
     """Bound contents made so far (see `configuration`)."""
     resolved: dict[str, Configuration] = field(default_factory=dict, compare=False, repr=False)
@@ -240,6 +243,8 @@ def _read_locks(draft: Draft) -> None:
         path = draft.project / "locks" / f"{name}.json"
         if path.is_file():
             draft.locks[name] = digest_file(path)
+    if any(runtime.base_layer is not None for runtime, _ in draft.of("runtimes")):
+        draft.base_layers = closure_digests(draft.project)
 
 
 def _catalog(draft: Draft) -> Catalog:
@@ -254,7 +259,13 @@ def _catalog(draft: Draft) -> Catalog:
         for kind, known in draft.found.items()
         for name, found in known.items()
     }
-    return Catalog(project=draft.project, locks=draft.locks, files=files, **kinds)
+    return Catalog(
+        project=draft.project,
+        locks=draft.locks,
+        base_layers=draft.base_layers,
+        files=files,
+        **kinds,
+    )
 
 
 def _equal_rows(catalog: Catalog, draft: Draft) -> list[UsageError]:

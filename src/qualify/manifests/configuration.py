@@ -131,7 +131,7 @@ def resolve(catalog: Catalog, row_id: str) -> Configuration:
         "agent": _part(catalog, "agents", agent),
         "row": _encoded(bound_content(row)),
         "schema": _encoded(SCHEMA),
-        "base_layer": _NOTHING,
+        "base_layer": _base_layer(catalog, row, runtime),
     }
     configuration = catalog.resolved[row_id] = Configuration(
         row, runtime, model, script, platform, agent,
@@ -140,6 +140,13 @@ def resolve(catalog: Catalog, row_id: str) -> Configuration:
         evidence_class=_evidence_class(runtime, model),
     )  # fmt: skip
     return configuration
+
+
+def _base_layer(catalog: Catalog, row: Row, runtime: Runtime) -> Part:
+    """The digest of what an image row's image is built on; a row on the host has no base layer."""
+    if row.placement != "image" or runtime.base_layer is None:
+        return _NOTHING
+    return _encoded(catalog.base_layers[runtime.base_layer])
 
 
 def suite_identity(catalog: Catalog, suite_id: str) -> SuiteIdentity:

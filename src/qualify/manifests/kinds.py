@@ -51,6 +51,9 @@ from qualify.manifests.system_kinds import (
     PythonPackagesSource,
     Runtime,
     Source,
+    SupportedPrecision,
+    VllmLaunch,
+    WeightQuantization,
 )
 
 __all__ = [
@@ -88,6 +91,9 @@ __all__ = [
     "Source",
     "Strict",
     "Suite",
+    "SupportedPrecision",
+    "VllmLaunch",
+    "WeightQuantization",
 ]
 
 KINDS: dict[str, type[Manifest]] = {

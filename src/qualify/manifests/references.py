@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from qualify.core.digests import digest_file
 from qualify.core.errors import UsageError
 from qualify.core.identifiers import nearest
 from qualify.core.status import EngineKind
+from qualify.manifests.base_layers import LOCK as DEBIAN_LOCK
 from qualify.manifests.files import CARD, CORPORA, ManifestFile
 from qualify.manifests.kinds import (
     Agent,
@@ -45,6 +46,8 @@ class Draft:
     locks: dict[str, str]
     """Lock → digest of its file."""
     locate: Locate
+    base_layers: dict[str, str] = field(default_factory=dict)
+    """Debian closure → its digest."""
 
     def of(self, kind: str) -> Iterator[tuple[Any, ManifestFile]]:
         """All manifests of a kind with their files."""
@@ -70,14 +73,17 @@ def singular(kind: str) -> str:
 def check_references(draft: Draft) -> list[UsageError]:
     """Apply every rule except that of equal rows (see `catalog`)."""
     mistakes: list[UsageError] = []
-    for kind, field, target in _REFERENCE_FIELDS:
+    for kind, name, target in _REFERENCE_FIELDS:
         for manifest, file in draft.of(kind):
-            mistakes += _dangling(draft, manifest, file, field, target)
+            mistakes += _dangling(draft, manifest, file, name, target)
     for kind in ("runtimes", "agents"):
         for manifest, file in draft.of(kind):
             mistakes += _lock(draft, manifest, file)
+    for runtime, file in draft.of("runtimes"):
+        mistakes += _base_layer(draft, runtime, file)
     for row, file in draft.of("matrix"):
         mistakes += _engine_and_model(draft, row, file)
+        mistakes += _image(draft, row, file)
     for corpus, file in draft.of(CORPORA):
         mistakes += _corpus_files(draft, corpus, file)
     return mistakes
@@ -92,8 +98,6 @@ _REFERENCE_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("matrix", "suites", "suites"),
     ("suites", "scenarios", "scenarios"),
     ("scenarios", "corpus", CORPORA),
-    ("bundles", "runtimes", "runtimes"),
-    ("bundles", "models", "models"),
     ("bundles", "rows", "matrix"),
 )
 
@@ -133,6 +137,28 @@ def _lock(draft: Draft, manifest: Runtime | Agent, file: ManifestFile) -> Iterat
         f"there is no lock {name!r}",
         where=draft.locate(file, ("lock",)),
         fix=nearest(name, known) or f"make locks/{name}.json with `qualify lock resolve`",
+    )
+
+
+def _base_layer(draft: Draft, runtime: Runtime, file: ManifestFile) -> Iterator[UsageError]:
+    name = runtime.base_layer
+    if name is None or name in draft.base_layers:
+        return
+    yield UsageError(
+        f"{DEBIAN_LOCK} has no closure {name!r}",
+        where=draft.locate(file, ("base_layer",)),
+        fix=nearest(name, list(draft.base_layers)) or "add it to locks/debian.in",
+    )
+
+
+def _image(draft: Draft, row: Row, file: ManifestFile) -> Iterator[UsageError]:
+    runtime: Runtime | None = draft.get("runtimes", row.runtime)
+    if row.placement != "image" or runtime is None or runtime.base_layer is not None:
+        return
+    yield UsageError(
+        f"runtime {runtime.id!r} names no base layer, so nothing says what its image is made of",
+        where=draft.locate(file, ("placement",)),
+        fix="declare base_layer in the runtime, or placement host",
     )
 
 

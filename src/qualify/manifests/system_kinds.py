@@ -41,6 +41,31 @@ class LlamaCppLaunch(Strict):
     )
 
 
+class VllmLaunch(Strict):
+    """Launch template of the vLLM engine. What is null is left to vLLM."""
+
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        "auto", description="Of computation. auto: the model's."
+    )
+    quantization: Text | None = Field(
+        None, description="Null: as the model's own configuration says."
+    )
+    gpu_memory_percent: Integer = Field(
+        90, ge=1, le=100, description="Share of each accelerator that the engine takes."
+    )
+    cpu_kv_cache_gib: Integer | None = Field(
+        None, ge=1, description="Key/value cache of the processor build, GiB. Null: accelerators."
+    )
+    batch_tokens: Integer | None = Field(
+        None, ge=1, description="Tokens computed at once. Null: vLLM's choice."
+    )
+    prefix_caching: Flag = Field(True, description="Keep what prompts with one beginning share.")
+    reasoning_parser: Text | None = Field(None, description="Null: none.")
+    chat_template_required: Flag = Field(
+        True, description="Refuse a model without a chat template instead of falling back."
+    )
+
+
 class EndpointLaunch(Strict):
     """A declared OpenAI-compatible endpoint that somebody else runs."""
 
@@ -50,6 +75,21 @@ class EndpointLaunch(Strict):
     api_key_variable: Text | None = not_bound(
         None, "Environment variable with the key.", pattern=r"^[A-Z][A-Z0-9_]{0,63}$"
     )
+
+
+class SupportedPrecision(Strict):
+    """What one precision of weights needs from this runtime's engine."""
+
+    precision: Text = Field(description="As rows name it, such as fp8 or awq.")
+    minimum_compute_capability: Number | None = Field(
+        None, ge=0, description="Null: no accelerator is needed."
+    )
+    whole_groups: Literal["none", "linear", "all"] = Field(
+        "none",
+        description="Where each shard must hold whole quantization groups and blocks: nowhere "
+        "(it pads), in linear layers, or in experts too.",
+    )
+    source: Text = Field(description="Where that is known from.")
 
 
 class Runtime(Manifest):
@@ -67,13 +107,29 @@ class Runtime(Manifest):
     minimum_driver: Text | None = not_bound(None, "Oldest driver, for admission.")
     minimum_compute_capability: Number | None = not_bound(None, "Lowest, for admission.", ge=0)
     tool_parsers: tuple[Text, ...] = not_bound((), "Server tool parsers that it offers.")
+    quantizations: tuple[SupportedPrecision, ...] = not_bound(
+        (), "Precisions that it serves and what each needs. Empty: not listed, not judged."
+    )
+    model_formats: tuple[Literal["gguf", "safetensors"], ...] = not_bound(
+        (), "Formats of weights that it serves. Empty: what its engine is made for."
+    )
     startup_budget_s: Integer = not_bound(180, "Seconds until ready.", ge=1, le=7200)
     llama_cpp: LlamaCppLaunch | None = Field(None, description="Only for engine llama-cpp.")
+    vllm: VllmLaunch | None = Field(
+        None, description="Only for engine vllm, and needed where there is a lock."
+    )
+    base_layer: Identifier | None = not_bound(
+        None, "Debian closure of its image under locks/debian.json; an image row binds its digest."
+    )
     endpoint: EndpointLaunch | None = Field(None, description="Only for engine endpoint.")
 
     @model_validator(mode="after")
     def _engine_and_its_section(self) -> Self:
-        sections = {EngineKind.LLAMA_CPP: "llama_cpp", EngineKind.ENDPOINT: "endpoint"}
+        sections = {
+            EngineKind.LLAMA_CPP: "llama_cpp",
+            EngineKind.VLLM: "vllm",
+            EngineKind.ENDPOINT: "endpoint",
+        }
         for engine, section in sections.items():
             given = getattr(self, section) is not None
             if given and self.engine is not engine:
@@ -82,10 +138,13 @@ class Runtime(Manifest):
                     "remove it",
                     (section,),
                 )
-            if self.engine is engine and not given:
+            # A vLLM runtime without a lock only stands for outcomes from elsewhere.
+            needed = engine is not EngineKind.VLLM or self.lock is not None
+            if self.engine is engine and needed and not given:
                 raise mistake(f"engine {engine.value} needs the section {section}", "", ("engine",))
         once((package.name for package in self.packages), "packages", "name")
         once(self.tool_parsers, "tool_parsers")
+        once((each.precision for each in self.quantizations), "quantizations", "precision")
         return self
 
 
@@ -152,8 +211,23 @@ type Source = Annotated[
 """Where the files of a model can come from."""
 
 
+class WeightQuantization(Strict):
+    """How the weights of a model are stored, as far as it matters for loading them."""
+
+    precision: Text = Field(description="As rows name it, such as fp8 or awq.")
+    group_size: Integer | None = Field(
+        None, ge=1, description="Weights along an input that share a scale. Null: not known."
+    )
+    output_block: Integer | None = Field(
+        None, ge=1, description="Outputs that share a scale. Null: each has its own."
+    )
+    quantized: Literal["linear", "experts"] = Field(
+        "linear", description="What is quantized: all linear layers of a block, or experts only."
+    )
+
+
 class Architecture(Strict):
-    """Facts that admission needs."""
+    """Facts that admission needs. What is null is not known, and nothing is judged by it."""
 
     parameters: Integer = Field(ge=1)
     blocks: Integer | None = Field(None, ge=1)
@@ -161,7 +235,23 @@ class Architecture(Strict):
     kv_heads: Integer | None = Field(None, ge=1)
     head_dimension: Integer | None = Field(None, ge=1)
     embedding: Integer | None = Field(None, ge=1)
+    intermediate: Integer | None = Field(
+        None, ge=1, description="Width of the dense feed-forward layers."
+    )
+    experts: Integer | None = Field(None, ge=1, description="Routed experts of a block.")
+    moe_intermediate: Integer | None = Field(None, ge=1, description="Width of one expert.")
+    vocabulary: Integer | None = Field(None, ge=1, description="Rows of the embedding.")
+    full_attention_blocks: Integer | None = Field(
+        None, ge=0, description="Blocks that keep keys and values of the whole context. Null: all."
+    )
+    sliding_window: Integer | None = Field(
+        None, ge=1, description="Tokens that the other blocks keep. Null: they keep none."
+    )
     trained_context: Integer = Field(ge=1, description="Tokens.")
+    weight_bytes: Integer | None = Field(
+        None, ge=1, description="Bytes of all weights, where the files are not listed."
+    )
+    quantization: WeightQuantization | None = None
 
 
 class Model(Manifest):
@@ -174,6 +264,9 @@ class Model(Manifest):
     format: Literal["gguf", "safetensors"]
     licence: Licence = not_bound(..., "Licence of the weights.")
     chat_template: Literal["embedded", "none", "unknown"] = "unknown"
+    tool_parsers: tuple[Text, ...] = not_bound(
+        (), "Server tool parsers that are made for its calls. Empty: not known."
+    )
     purpose: Literal["release", "test"] = Field(
         "release", description="test: made for tests; its trials are evidence class fixture."
     )

@@ -23,10 +23,10 @@ from qualify.models.sources import kept_bytes
 from qualify.runner.findings import Finding, Hashing, Level, installed_version
 from qualify.runner.row_diagnosis import row_findings
 from qualify.runtimes.probe import GpuState, MachineFacts, disk_free_mib, gpu_unknown, probe_machine
+from qualify.runtimes.probe_engine import installed_vllm
 
 _ENGINES = {
     "llama.cpp": ("xllamacpp", "pip install 'qualify[run]'"),
-    "vLLM": ("vllm", "needs a GPU machine; see docs/reference/manifests"),
     "agent SDK": ("openhands-sdk", "pip install 'qualify[run]'"),
 }
 _LITTLE_DISK_MIB = 5000
@@ -95,7 +95,19 @@ def _engines() -> list[Finding]:
             found.append(Finding("engines", name, Level.NOTE, f"{package} is not installed", fix))
         else:
             found.append(Finding("engines", name, Level.OK, f"{package} {version}"))
-    return found
+    return [*found, _vllm()]
+
+
+def _vllm() -> Finding:
+    engine = installed_vllm()
+    if engine is None:
+        fix = "it comes in the vLLM images; see docs/reference/images.md"
+        return Finding("engines", "vLLM", Level.NOTE, "vllm is not installed", fix)
+    text = f"{engine.distribution} {engine.version}"
+    if engine.tool_parsers is None:
+        text = f"{text}, tool parsers unknown: {engine.remark}"
+        return Finding("engines", "vLLM", Level.WARNING, text, "install it anew from its lock")
+    return Finding("engines", "vLLM", Level.OK, f"{text}, {len(engine.tool_parsers)} tool parsers")
 
 
 def _sandbox() -> Finding:

@@ -17,10 +17,15 @@ from qualify.manifests.kinds import Model, Runtime
 from qualify.models.errors import ModelFileMismatch, bytes_text
 from qualify.models.store import StoreState, space_needed, state_of, verify
 from qualify.runner.findings import Finding, Hashing, Level, installed_version
+from qualify.runner.image_place import VARIABLE as IMAGE_VARIABLE
 from qualify.runner.installed import compare_with_lock, how_to_install
 from qualify.runtimes.admission import admit
+from qualify.runtimes.contained import require_bubblewrap
+from qualify.runtimes.cuda_drivers import Support, cuda_support
+from qualify.runtimes.locked import locked_versions
 from qualify.runtimes.memory import estimate_memory
 from qualify.runtimes.probe import MachineFacts, gpu_unknown, matches
+from qualify.runtimes.probe_engine import installed_vllm
 
 
 def row_findings(
@@ -32,7 +37,9 @@ def row_findings(
         Finding(f"row {row_id}", *rest)
         for rest in (
             *_platform(configuration, machine),
-            *_admission(configuration, machine),
+            *_admission(catalog.project, configuration, machine),
+            *_driver(configuration, machine),
+            *_installed_parser(configuration),
             *_runtime(catalog.project, configuration),
             *_model(configuration, machine, hashing),
             *_memory(configuration, machine),
@@ -56,11 +63,18 @@ def _platform(configuration: Configuration, machine: MachineFacts) -> Iterator[_
         yield "platform", Level.OK, f"this machine is a {platform.id}", ""
 
 
-def _admission(configuration: Configuration, machine: MachineFacts) -> Iterator[_Rest]:
+def _admission(
+    project: Path, configuration: Configuration, machine: MachineFacts
+) -> Iterator[_Rest]:
     if configuration.declared_only:
         text = f"only carries outcomes from elsewhere: {', '.join(configuration.declared_only)}"
         yield "manifest", Level.LACKING, text, "declare what is missing in a row of your own"
-    reasons = [r for r in admit(configuration, machine) if r.code != "declared-only"]
+    try:
+        locked = locked_versions(project, configuration.runtime)
+    except QualifyError:
+        locked = None  # a bad lock is a finding of its own
+    said_elsewhere = {"declared-only", "machine-driver-unknown"}
+    reasons = [r for r in admit(configuration, machine, locked) if r.code not in said_elsewhere]
     for reason in reasons:
         yield "admission", Level.LACKING, reason.text, reason.fix
     parser = configuration.row.tool_parser
@@ -68,8 +82,40 @@ def _admission(configuration: Configuration, machine: MachineFacts) -> Iterator[
         yield "tool parser", Level.OK, f"{parser} is offered by {configuration.runtime.id}", ""
 
 
+def _driver(configuration: Configuration, machine: MachineFacts) -> Iterator[_Rest]:
+    """How the driver runs the runtime's CUDA; that it is too old has been said by admission."""
+    cuda = configuration.runtime.cuda
+    if configuration.platform.gpu is None or cuda is None or machine.driver is None:
+        return
+    found = cuda_support(machine.driver, cuda)
+    if found.support in (Support.NATIVE, Support.MINOR):
+        text = f"{machine.driver} runs CUDA {cuda} ({found.support.value})"
+        yield "driver", Level.OK, text, ""
+
+
+def _installed_parser(configuration: Configuration) -> Iterator[_Rest]:
+    """Whether the vLLM that is installed has the row's parser, whatever the manifest lists."""
+    row, runtime = configuration.row, configuration.runtime
+    if runtime.engine is not EngineKind.VLLM or runtime.lock is None or row.tool_parser is None:
+        return
+    engine = installed_vllm() if row.placement == "host" else None
+    if engine is None:
+        return
+    name = f"{engine.distribution} {engine.version}"
+    if engine.tool_parsers is None:
+        yield "tool parser", Level.WARNING, f"parsers of {name}: {engine.remark}", "install it anew"
+    elif row.tool_parser not in engine.tool_parsers:
+        text = f"{name} as installed has no tool parser {row.tool_parser}"
+        yield "tool parser", Level.LACKING, text, how_to_install(runtime.lock)
+
+
 def _runtime(project: Path, configuration: Configuration) -> Iterator[_Rest]:
     runtime = configuration.runtime
+    if configuration.row.placement == "image":
+        yield from _image(configuration)
+        if configuration.agent.lock is not None:
+            yield _lock(project, "agent", configuration.agent.lock)
+        return
     # Without a lock nothing is installed here on purpose: admission has said so.
     for package in runtime.packages if runtime.lock is not None else ():
         if (version := installed_version(package.name)) != package.version:
@@ -80,6 +126,24 @@ def _runtime(project: Path, configuration: Configuration) -> Iterator[_Rest]:
     for subject, name in (("runtime", runtime.lock), ("agent", configuration.agent.lock)):
         if name is not None:
             yield _lock(project, subject, name)
+
+
+def _image(configuration: Configuration) -> Iterator[_Rest]:
+    """What a row that runs in an image needs here: bubblewrap, and an image that a run is given."""
+    named = os.environ.get(IMAGE_VARIABLE, "")
+    if named and not Path(named).exists():
+        text = f"${IMAGE_VARIABLE} names {named}, which does not exist"
+        yield "image", Level.LACKING, text, "name an image, or unset it"
+    else:
+        where = f"${IMAGE_VARIABLE}" if named else "`qualify run --image PATH`"
+        text = f"its runtime {configuration.runtime.id} is in an image, which {where} names"
+        yield "image", Level.OK if named else Level.NOTE, text, "make one: `qualify image build`"
+    try:
+        require_bubblewrap()
+    except QualifyError as error:
+        yield "bubblewrap", Level.LACKING, error.what, error.fix
+    else:
+        yield "bubblewrap", Level.OK, "runs images here", ""
 
 
 def _lock(project: Path, subject: str, name: str) -> _Rest:

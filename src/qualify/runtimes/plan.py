@@ -60,15 +60,17 @@ def launch_plan(configuration: Configuration, scenarios: Sequence[Scenario]) -> 
     """The plan of a row for the scenarios of a suite. Starts nothing, writes nothing."""
     row, runtime, model = configuration.row, configuration.runtime, configuration.model
     program, listens = _PROGRAMS.get(runtime.engine, ("nothing: this engine is not available", "-"))
-    served = runtime.engine in (EngineKind.LLAMA_CPP, EngineKind.SCRIPTED)
+    arguments, added = _arguments(configuration)
+    if row.placement == "image":
+        program = f"{program}, inside an image built on the Debian closure {runtime.base_layer}"
     return LaunchPlan(
         row=row.id,
         configuration=configuration.digest,
         evidence_class=configuration.evidence_class.value,
         engine=runtime.engine.value,
         program=program,
-        arguments=_arguments(configuration),
-        environment=ENVIRONMENT if served else (),
+        arguments=arguments,
+        environment=(*ENVIRONMENT, *added) if runtime.engine is not EngineKind.ENDPOINT else (),
         listens=listens,
         model=model.id if model is not None else None,
         model_files=tuple((f.path, f.size, f.sha256) for f in model.files) if model else (),
@@ -87,6 +89,10 @@ _PROGRAMS = {
         "llama.cpp's server from the package xllamacpp, in a process group of its own",
         "127.0.0.1, a port that the kernel chooses, behind a random key",
     ),
+    EngineKind.VLLM: (
+        "vLLM's OpenAI-compatible server, in a process group of its own",
+        "127.0.0.1, a port that the kernel chooses, behind a random key on every path",
+    ),
     EngineKind.SCRIPTED: (
         "a server that plays the row's script, in a process group of its own",
         "127.0.0.1, a port that the kernel chooses, behind a random key",
@@ -95,14 +101,22 @@ _PROGRAMS = {
 }
 
 
-def _arguments(configuration: Configuration) -> dict[str, Any]:
-    from qualify.runtimes.llama_cpp import launch_arguments
+def _arguments(configuration: Configuration) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What the program is told, and the names of the variables that its engine adds."""
+    from qualify.runtimes import llama_cpp, vllm
 
     runtime, row = configuration.runtime, configuration.row
-    if runtime.engine is EngineKind.LLAMA_CPP and row.context_tokens is not None:
-        return launch_arguments(configuration)
+    known = row.context_tokens is not None
+    if runtime.engine is EngineKind.LLAMA_CPP and known:
+        return llama_cpp.launch_arguments(configuration), ()
+    if runtime.vllm is not None and known:
+        launch = vllm.launch_arguments(configuration)
+        return {
+            "command": " ".join(launch["arguments"]),
+            **launch["environment"],
+        }, (*vllm.ENVIRONMENT, *launch["environment"])
     if runtime.endpoint is not None:
-        return runtime.endpoint.model_dump(mode="json")
+        return runtime.endpoint.model_dump(mode="json"), ()
     if configuration.script is not None:
-        return {"script": configuration.script.id, "replies": len(configuration.script.replies)}
-    return {"context_tokens": row.context_tokens, "tensor_parallel": row.tensor_parallel}
+        return {"script": configuration.script.id, "replies": len(configuration.script.replies)}, ()
+    return {"context_tokens": row.context_tokens, "tensor_parallel": row.tensor_parallel}, ()

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from qualify.cli import cli
+from qualify.runtimes.probe import GpuFacts, GpuState, MachineFacts
+from qualify.runtimes.probe_engine import InstalledEngine
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WEIGHTS = b"GGUF" + bytes(3000)
@@ -79,6 +82,9 @@ def project(tmp_path, monkeypatch):
     row(folder, "remote", runtime="remote", model="unknown-files", tool_mode="native")
     row(folder, "too-many-shards", tensor_parallel=2)
     row(folder, "parser", tool_parser="hermes")
+    on_cuda = 'engine: vllm\nlock: base\ncuda: "12.9"\ntool_parsers: [hermes]\nvllm: {}\n'
+    manifest(folder, "runtimes", "on-cuda", on_cuda)
+    row(folder, "on-cards", runtime="on-cuda", platform="gpu", tool_parser="hermes")
     monkeypatch.setenv("QUALIFY_MODEL_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("QUALIFY_RESULTS", raising=False)
@@ -226,3 +232,51 @@ def test_without_a_project_the_machine_is_still_examined(tmp_path, monkeypatch):
     result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert result.return_value == 0, result.output
     assert "no project here" in result.stdout
+
+
+def machine_with(driver, cuda):
+    card = GpuFacts("Tesla T4", 16384, Decimal("7.5"))
+    return MachineFacts(
+        "x86_64", None, 2, 2, (), 8000, 8000, 9999, GpuState.WORKING, (card,), None, driver, cuda
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "text"),
+    [
+        ("590.48.01", "13.1", "590.48.01 runs CUDA 12.9 (native)"),
+        ("535.154.05", "12.2", "535.154.05 runs CUDA 12.9 (minor-version compatibility)"),
+    ],
+)
+def test_how_the_driver_runs_the_runtimes_cuda_is_said(qualify, monkeypatch, driver, cuda, text):
+    here = machine_with(driver, cuda)
+    monkeypatch.setattr("qualify.runner.diagnosis.probe_machine", lambda *_: here)
+    found = findings(qualify("doctor", "on-cards", "--json"), "row on-cards")
+    assert (found["driver"]["level"], found["driver"]["text"]) == ("ok", text)
+
+
+def test_a_driver_that_is_too_old_here_is_lacking_with_its_fix(qualify, monkeypatch):
+    here = machine_with("470.256.02", "11.4")
+    monkeypatch.setattr("qualify.runner.diagnosis.probe_machine", lambda *_: here)
+    result = qualify("doctor", "on-cards", "--json")
+    told = [each for each in lacking(result) if each["subject"] == "admission"]
+    (finding,) = (each for each in told if "driver" in each["text"])
+    assert "CUDA 12.9 needs driver 525.60.13 or later" in finding["text"]
+    assert "update the driver" in finding["fix"]
+    assert "driver" not in findings(result, "row on-cards")
+
+
+def test_the_parsers_of_the_engine_that_is_installed_are_counted_and_asked(qualify, monkeypatch):
+    def installed(parsers, remark=None):
+        engine = InstalledEngine("vllm", "0.19.1", parsers, remark)
+        for place in ("diagnosis", "row_diagnosis"):
+            monkeypatch.setattr(f"qualify.runner.{place}.installed_vllm", lambda: engine)
+        return qualify("doctor", "on-cards", "--json")
+
+    result = installed(("hermes", "openai"))
+    assert findings(result, "engines")["vLLM"]["text"] == "vllm 0.19.1, 2 tool parsers"
+    assert [f for f in lacking(result) if f["subject"] == "tool parser"] == []
+    (missing,) = (f for f in lacking(installed(("openai",))) if f["subject"] == "tool parser")
+    assert "has no tool parser hermes" in missing["text"]
+    unread = findings(installed(None, "cannot be parsed"), "engines")["vLLM"]
+    assert (unread["level"], "cannot be parsed" in unread["text"]) == ("warning", True)

@@ -51,6 +51,32 @@ def test_the_document_says_the_same(plan):
     assert document["machine_mismatches"]
 
 
+@pytest.mark.parametrize(
+    ("row", "code", "fix"),
+    [
+        ("terra-4xt4-qwen3-coder-30b-fp8", "quantization-groups", "valid here: 1, 2"),
+        ("terra-4xt4-qwen3-coder-30b-awq", "quantization-groups", "valid here: 1, 2"),
+        ("terra-4xt4-gpt-oss-120b", "precision-capability", "at least 8.0"),
+        ("terra-4xt4-gpt-oss-120b", "memory-too-small", "more memory"),
+    ],
+)
+def test_each_reason_comes_with_its_fix_in_both_forms(plan, row, code, fix):
+    document = json.loads(plan(row, "--json").stdout)
+    (reason,) = (each for each in document["reasons"] if each["code"] == code)
+    assert fix in reason["fix"]
+    assert reason["contradiction"] is True
+    assert reason["text"] in plan(row).stderr
+
+
+def test_a_row_that_nobody_ran_shows_its_memory_and_the_largest_context(plan):
+    document = json.loads(plan("2xt4-qwen3-coder-30b-awq-cu129", "--json").stdout)
+    memory = document["plan"]["memory"]
+    assert memory["total_mib"] == 8598 + 864 + 1024
+    assert memory["largest_context_tokens"] == 89600
+    assert [r["code"] for r in document["reasons"] if r["contradiction"]] == []
+    assert "89600 tokens" in plan("2xt4-qwen3-coder-30b-awq-cu129").stdout
+
+
 def test_the_suites_budgets_are_those_that_were_asked_for(plan):
     for suite in ("acceptance", "repair"):
         document = json.loads(plan("cpu-qwen2.5-coder-1.5b", "--suite", suite, "--json").stdout)

@@ -132,6 +132,7 @@ def test_notes_imported_outcomes_suites_and_start_up_budget_change_no_digest(
 UNBOUND = {
     "id", "notes", "startup_budget_s", "suites", "imported", "minimum_driver",
     "minimum_compute_capability", "tool_parsers", "sources", "licence", "api_key_variable",
+    "quantizations", "model_formats", "base_layer",
 }  # fmt: skip
 """Said again here on purpose: the code has its own list, and the two must agree."""
 REFERENCES = {"runtime", "model", "script", "platform", "agent", "lock"}
@@ -142,13 +143,16 @@ FULL: dict[str, dict[str, Any]] = {
         "packages": [{"name": "alpha", "version": "1.2"}, {"name": "beta", "version": "2.0"}],
         "python": "3.12", "cuda": "12.9", "minimum_driver": "525.60", "tool_parsers": ["hermes"],
         "minimum_compute_capability": "7.5", "startup_budget_s": 60,
+        "quantizations": [{"precision": "q4", "minimum_compute_capability": "7.5",
+                           "whole_groups": "all", "source": "there"}],
+        "model_formats": ["gguf"],
         "llama_cpp": {"threads": 2, "batch_tokens": 512, "gpu_layers": 0,
                       "chat_template_required": True},
     },
     "models": {
         "id": "small", "notes": "a note", "repository": "somebody/small", "revision": "1" * 40,
         "format": "gguf", "licence": {"spdx": "MIT", "approval": "none", "attribution": "them"},
-        "chat_template": "embedded", "purpose": "release",
+        "chat_template": "embedded", "purpose": "release", "tool_parsers": ["hermes"],
         "files": [{"path": "a.gguf", "size": 1, "sha256": "a" * 64}],
         "sources": [{"kind": "hub"}],
         "architecture": {"parameters": 10, "blocks": 2, "trained_context": 4096},
@@ -236,7 +240,7 @@ def changed(
         copied = copy.deepcopy(manifests)
         at(copied, path[:-1])[path[-1]] = candidate
         if path == ("runtimes", "engine"):
-            copied["runtimes"]["llama_cpp"] = None
+            copied["runtimes"] |= {"llama_cpp": None, "vllm": {}}
         try:
             for kind, data in copied.items():
                 KINDS[kind].model_validate(data)
@@ -269,7 +273,7 @@ ONLY_ONE_WORD = {("agents", "harness")}
 def test_the_example_sets_every_field_of_every_kind_that_a_row_binds() -> None:
     for kind, data in FULL.items():
         missing = set(KINDS[kind].model_fields) - set(data)
-        assert missing <= {"endpoint", "script"}, kind
+        assert missing <= {"endpoint", "script", "vllm", "base_layer"}, kind
 
 
 @pytest.mark.parametrize("path", ALL_PLACES, ids=lambda path: ".".join(map(str, path)))

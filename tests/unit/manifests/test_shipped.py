@@ -10,6 +10,7 @@ from qualify.core.status import EngineKind
 from qualify.manifests.catalog import Catalog, load_catalog
 from qualify.manifests.configuration import resolve
 from qualify.manifests.kinds import PythonPackagesSource
+from qualify.runtimes.admission import admit
 
 PROJECT = Path(__file__).parents[3]
 
@@ -26,6 +27,9 @@ IMPORTED = {
     "terra-t4-qwen25-coder-7b-awq": ("unsupported", "2026-07-21", None, 1),
 }
 """Outcome, day, context and tensor parallelism as the peer published them."""
+
+ACCELERATORS = {"l40s", "t4", "2xt4"}
+"""Platforms of rows that nobody has run here, with models whose files are not listed yet."""
 
 FILES = {
     "qwen2.5-coder-1.5b-instruct-q4_k_m": (
@@ -67,7 +71,23 @@ def test_outcomes_from_elsewhere_are_declared_as_published(catalog: Catalog) -> 
 def test_rows_without_a_declared_outcome_can_be_run(catalog: Catalog) -> None:
     own = [name for name, row in catalog.rows.items() if not row.imported]
     assert "cpu-qwen2.5-coder-1.5b" in own
-    assert [name for name in own if resolve(catalog, name).declared_only] == []
+    lacking = {name: resolve(catalog, name).declared_only for name in own}
+    complete = [name for name in own if catalog.rows[name].platform not in ACCELERATORS]
+    assert {name for name in complete if lacking[name]} == set()
+    for name in set(own) - set(complete):
+        assert lacking[name] == ("the model has no files",), name
+
+
+def test_rows_on_accelerators_are_declared_for_both_cuda_majors_and_claim_nothing(
+    catalog: Catalog,
+) -> None:
+    own = {n: row for n, row in catalog.rows.items() if row.platform in ACCELERATORS}
+    assert {row.runtime for row in own.values()} == {"vllm-0.19.1-cu129", "vllm-0.33.0-cu130"}
+    assert {row.platform for row in own.values()} == ACCELERATORS
+    for name, row in own.items():
+        assert not row.imported, name
+        told = {reason.code for reason in admit(resolve(catalog, name))}
+        assert told <= {"declared-only", "engine-not-available"}, (name, told)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -102,3 +122,20 @@ def test_versions_asserted_before_a_run_are_those_of_the_lock(catalog: Catalog) 
         assert {each.name: pinned.get(each.name) for each in runtime.packages} == {
             each.name: each.version for each in runtime.packages
         }
+
+
+def test_the_fixture_model_is_committed_as_its_manifest_pins_it(catalog: Catalog) -> None:
+    from qualify.core.digests import digest_file
+
+    model = catalog.model("fixture-tools")
+    folder = PROJECT / "tests/fixtures/models/fixture-tools"
+    assert model.purpose == "test"
+    assert {str(file.path) for file in model.files} == {path.name for path in folder.iterdir()}
+    for file in model.files:
+        assert digest_file(folder / file.path) == f"sha256:{file.sha256}"
+    assert sum(file.size for file in model.files) < 1_000_000
+
+
+def test_trials_of_the_fixture_model_are_a_class_of_their_own(catalog: Catalog) -> None:
+    assert resolve(catalog, "cpu-fixture-vllm").evidence_class == "fixture"
+    assert resolve(catalog, "cpu-qwen2.5-coder-1.5b-image").evidence_class == "real-model"

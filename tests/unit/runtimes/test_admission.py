@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from qualify.core.errors import UsageError
 from qualify.core.status import ToolMode
 from qualify.runtimes.admission import admit
-from qualify.runtimes.memory import estimate_memory, kv_bytes_per_token
+from qualify.runtimes.locked import locked_versions
+from qualify.runtimes.memory import estimate_memory, kv_bytes_per_token, largest_context
 from qualify.runtimes.probe import GpuState, MachineFacts
 from support import rows
 
@@ -30,9 +33,15 @@ def test_a_sound_row_is_admitted():
     assert codes(rows.endpoint("http://127.0.0.1:1/v1")) == []
 
 
-def test_a_row_of_an_engine_that_is_not_here_is_no_contradiction():
+def test_a_row_of_an_engine_that_is_not_here_is_no_contradiction(monkeypatch):
+    monkeypatch.setattr("qualify.runtimes.admission.ENGINES", {})
     assert codes(rows.vllm()) == ["engine-not-available"]
     assert contradictions(rows.vllm()) == []
+
+
+def test_a_sound_row_on_accelerators_is_admitted():
+    assert contradictions(rows.vllm()) == []
+    assert contradictions(rows.vllm(row={"tensor_parallel": 2})) == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +163,7 @@ def test_every_reason_says_what_would_fix_it():
 def test_the_valid_sizes_are_named_where_heads_do_not_divide():
     wrong = rows.vllm(row={"tensor_parallel": 8}, platform={"gpu": rows.gpu(count=8)})
     (reason,) = (r for r in admit(wrong) if r.code == "tensor-parallel-heads")
-    assert reason.fix == "valid here: 1, 2, 3, 4, 6"
+    assert reason.fix == "valid here: 1, 2, 4, 6"
 
 
 def test_the_largest_context_that_fits_is_named_and_is_admitted():
@@ -180,8 +189,8 @@ def test_a_row_that_is_only_declared_is_told_and_contradicts_nothing(declared):
 
 
 def test_a_placement_that_this_version_cannot_run_contradicts_nothing():
-    assert codes(rows.llama_cpp(row={"placement": "image"})) == ["placement-not-available"]
-    assert contradictions(rows.llama_cpp(row={"placement": "image"})) == []
+    assert codes(rows.llama_cpp(row={"placement": "enclave"})) == ["placement-not-available"]
+    assert contradictions(rows.llama_cpp(row={"placement": "enclave"})) == []
 
 
 def test_this_machines_driver_is_told_and_never_evidence():
@@ -226,3 +235,50 @@ def test_shards_share_weights_and_cache():
 def test_engines_that_load_nothing_need_no_estimate():
     assert estimate_memory(rows.scripted([{"text": "a"}])) is None
     assert estimate_memory(replace(rows.endpoint("http://h/v1"))) is None
+
+
+def test_only_a_runtime_with_cuda_is_judged_by_what_its_lock_pins(tmp_path):
+    locks = Path(__file__).parents[3]
+    on_cuda = rows.vllm(runtime={"lock": "vllm-cu129"}).runtime
+    assert locked_versions(locks, on_cuda)["vllm"] == "0.19.1"
+    assert locked_versions(locks, on_cuda.model_copy(update={"cuda": None})) is None
+    assert locked_versions(locks, on_cuda.model_copy(update={"lock": None})) is None
+    with pytest.raises(UsageError):
+        locked_versions(tmp_path, on_cuda)
+
+
+def test_a_broken_driver_concludes_nothing_and_a_working_one_is_not_mentioned():
+    broken = replace(machine(None), gpu_state=GpuState.BROKEN, gpu_remark="no answer")
+    reasons = admit(rows.vllm(), broken)
+    told = [reason for reason in reasons if reason.code == "machine-driver-unknown"]
+    assert [reason.contradiction for reason in told] == [False]
+    assert "machine-driver-unknown" not in codes(rows.vllm(), machine("535.154.05"))
+    assert "machine-driver-unknown" not in codes(rows.llama_cpp(), broken)
+
+
+def test_this_machines_ceiling_is_enough_to_tell_where_its_version_is_not_known():
+    row = rows.vllm(platform={"driver": None}, runtime={"cuda": "13.0", "minimum_driver": None})
+    old, new = (replace(machine(None), cuda=cuda) for cuda in ("12.2", "13.0"))
+    assert "machine-driver-too-old" in codes(row, old)
+    assert "machine-driver-too-old" not in codes(row, new)
+
+
+def test_on_a_processor_the_context_must_fit_into_the_cache_that_vllm_reserves():
+    here = {"runtime": {"cuda": None, "vllm": {"cpu_kv_cache_gib": 1}},
+            "platform": {"gpu": None, "driver": None, "minimum_memory_mib": 9000}}  # fmt: skip
+    named = largest_context(rows.vllm(**here))
+    assert 16384 < named <= 32768
+    small = rows.QWEN | {"trained_context": 131072}
+    for context, refused in ((36864, False), (40960, True)):
+        row = rows.vllm(row={"context_tokens": context}, model={"architecture": small}, **here)
+        assert ("memory-too-small" in contradictions(row)) is refused
+
+
+def test_weights_alone_can_be_too_large_where_the_context_is_not_known():
+    huge = rows.vllm(
+        row={"context_tokens": None},
+        model={"files": (), "architecture": rows.QWEN | {"weight_bytes": 65_000_000_000}},
+    )
+    small = rows.vllm(row={"context_tokens": None})
+    assert "memory-too-small" in contradictions(huge)
+    assert "memory-too-small" not in contradictions(small)
