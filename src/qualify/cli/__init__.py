@@ -31,6 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "results": ("results", "The results database: status and rebuild."),
     "query": ("query", "Ask the results database."),
     "lock": ("lock", "Make and check the pin sets under locks/."),
+    "depot": ("depot", "Fill, verify, seed and carry the pinned files."),
+    "image": ("image", "Build, look at, guard, compare and export images."),
+    "bundle": ("bundle", "Make and check offline bundles of images."),
 }
 
 

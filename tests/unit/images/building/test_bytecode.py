@@ -1,0 +1,52 @@
+"""Bytecode that depends on the source and its path, on nothing else."""
+
+import random
+import subprocess
+import sys
+
+from qualify.images.building.bytecode import compiled, with_bytecode
+
+SOURCES = [
+    (f"/x/m{n}.py", f"A = {{'a', 'b', {n}}}\nB = (1.5, 'text {n}', b'{n}')\n".encode())
+    for n in range(200)
+]
+
+
+def test_the_order_and_the_processes_change_nothing():
+    alone = [compiled(source, path) for path, source in SOURCES]
+    shuffled = list(SOURCES)
+    random.Random(3).shuffle(shuffled)
+    made = dict(with_bytecode(shuffled, lambda item: item, 3))
+    assert [made[item] for item in SOURCES] == alone
+
+
+def test_a_fresh_interpreter_with_other_hashes_gives_the_same():
+    code = (
+        "import sys; from qualify.images.building.bytecode import compiled;"
+        "sys.stdout.buffer.write(compiled(sys.stdin.buffer.read(), '/x/m.py'))"
+    )
+    source = b"S = {'alpha', 'beta', 'gamma', 1, 2.5}\nif 'x' in {'x', 'y', 'zz'}: pass\n"
+    results = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            input=source,
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert results == {compiled(source, "/x/m.py")}
+
+
+def test_items_come_back_in_order_also_those_that_are_not_compiled():
+    items = list(range(5000))
+    made = list(with_bytecode(items, lambda n: (f"/{n}.py", b"x = 1\n") if n % 7 == 0 else None, 2))
+    assert [item for item, _ in made] == items
+    assert all((bytecode is not None) == (item % 7 == 0) for item, bytecode in made)
+
+
+def test_what_is_no_python_has_none():
+    assert compiled(b"print 'two'\n", "/x.py") is None
+    assert compiled(b"\0", "/x.py") is None
+    assert compiled(b"", "/x.py") is not None

@@ -1,0 +1,108 @@
+"""Exports are whole, verified, and the same bytes each time."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from qualify.core.errors import UsageError
+from qualify.images import ImageTampered, open_image
+from qualify.images.exporting import FORMATS, export_image
+from qualify.images.scan import scan_image
+from support.images import file, python_image, write_layout
+
+
+def content(path: Path) -> dict[str, str]:
+    """SHA-256 of each file."""
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return {str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def view(image):
+    return [(path, node.mode, node.digest) for path, node in scan_image(image).tree.walk()]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("source", ["layout", "docker"])
+def test_an_export_is_the_same_image_and_the_same_bytes_each_time(form, source, tmp_path):
+    made = python_image()
+    path = (
+        made.layout(tmp_path / "image")
+        if source == "layout"
+        else made.docker_archive(tmp_path / "image.tar")
+    )
+    image = open_image(path)
+    digests = {export_image(image, tmp_path / name, form) for name in ("one", "two")}
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    again = open_image(tmp_path / "one")
+    assert digests == {again.digest}
+    assert view(again) == view(image)
+    assert again.config_bytes == image.config_bytes
+    if form != "docker-archive" and source == "layout":
+        assert again.digest == image.digest
+
+
+def test_a_docker_archive_survives_the_way_there_and_back(tmp_path):
+    image = open_image(python_image().layout(tmp_path / "image"))
+    export_image(image, tmp_path / "docker.tar", "docker-archive")
+    export_image(open_image(tmp_path / "docker.tar"), tmp_path / "oci", "oci")
+    export_image(open_image(tmp_path / "oci"), tmp_path / "again.tar", "docker-archive")
+    assert (tmp_path / "docker.tar").read_bytes() == (tmp_path / "again.tar").read_bytes()
+
+
+def test_links_to_blobs_become_files_and_companions_come_along(tmp_path):
+    layout = python_image().layout(tmp_path / "image")
+    for blob in (layout / "blobs/sha256").iterdir():
+        blob.symlink_to(blob.rename(tmp_path / blob.name))
+    (layout / "sbom.cdx.json").write_text("{}")
+    (layout / "private.txt").write_text("stays")
+    export_image(open_image(layout), tmp_path / "out", "oci")
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    assert (tmp_path / "out/sbom.cdx.json").read_text() == "{}"
+    assert not (tmp_path / "out/private.txt").exists()
+
+
+def test_only_the_chosen_image_is_copied(tmp_path):
+    images = [python_image(name="a:1"), python_image(name="b:1", more=[file("big", b"x" * 9999)])]
+    image = open_image(write_layout(tmp_path / "image", images), reference="a:1")
+    export_image(image, tmp_path / "out", "oci", tag="c:2")
+    assert open_image(tmp_path / "out", reference="c:2").digest == image.digest
+    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == len(image.layers) + 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_changed_layer_is_not_exported_and_nothing_is_left(form, tmp_path):
+    layout = python_image().layout(tmp_path / "image")
+    image = open_image(layout)
+    blob = layout / image.layers[0].name
+    blob.write_bytes(blob.read_bytes()[:4] + b"\1" + blob.read_bytes()[5:])
+    with pytest.raises(ImageTampered, match="layer 1"):
+        export_image(image, tmp_path / "out", form)
+    assert [path.name for path in tmp_path.iterdir()] == ["image"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_nothing_is_overwritten(form, tmp_path):
+    image = open_image(python_image().layout(tmp_path / "image"))
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "x").write_text("mine")
+    with pytest.raises(UsageError, match="there already"):
+        export_image(image, target, form)
+    with pytest.raises(UsageError, match="make it first"):
+        export_image(image, tmp_path / "no/where", form)
+    assert (target / "x").read_text() == "mine"
+
+
+def test_a_tag_alone_is_completed_by_the_title(tmp_path):
+    labels = {"org.opencontainers.image.title": "qualify-runner"}
+    image = open_image(python_image(name="latest", labels=labels).layout(tmp_path / "image"))
+    export_image(image, tmp_path / "a.tar", "docker-archive")
+    assert open_image(tmp_path / "a.tar").reference == "qualify-runner:latest"
+    export_image(image, tmp_path / "b.tar", "docker-archive", tag="mine")
+    assert open_image(tmp_path / "b.tar").reference == "mine:latest"
+    bare = open_image(python_image(name="latest").layout(tmp_path / "bare"))
+    export_image(bare, tmp_path / "c.tar", "docker-archive")
+    assert open_image(tmp_path / "c.tar").reference is None

@@ -1,0 +1,148 @@
+"""An unpacked image is whole and unchanged, or it is not there."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.images import open_image, unpack_image
+from qualify.images.unpacking import default_folder
+from support.images import ImageBuilder, file, folder, hard_link, link, python_image
+
+
+def unpacked(tmp_path, *layers):
+    image = open_image(ImageBuilder(layers=list(layers)).layout(tmp_path / "image"))
+    return unpack_image(image, tmp_path / "out").root
+
+
+def listing(root):
+    return sorted(
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    )
+
+
+def test_the_folder_is_the_merged_view(tmp_path):
+    root = unpacked(
+        tmp_path,
+        [
+            file("a", "1"),
+            file("d/x", "1"),
+            file("d/y", "1"),
+            folder("usr/lib"),
+            link("lib", "usr/lib"),
+        ],
+        [file("a", "22"), file("d/.wh.x"), file("lib/new", "n"), file("s/t", "deep", 0o755)],
+        [file("d/.wh..wh..opq"), file("d/z", "1"), file(".wh.s"), link("a2", "a")],
+    )
+    assert listing(root) == ["a", "a2", "d/z", "lib", "usr/lib/new"]
+    assert (root / "a").read_text() == "22"
+    assert (root / "a2").is_symlink()
+
+
+def test_a_file_takes_the_place_of_a_folder_and_back(tmp_path):
+    root = unpacked(
+        tmp_path,
+        [file("d/x", "1"), file("f", "1"), link("l", "d")],
+        [file("d", "now a file"), folder("f"), file("f/y", "1"), folder("l"), file("l/z", "1")],
+    )
+    assert listing(root) == ["d", "f/y", "l/z"]
+
+
+def test_hard_links_stay_one_file_and_replacing_one_leaves_the_other(tmp_path):
+    root = unpacked(
+        tmp_path, [file("a", "same"), hard_link("b", "a"), hard_link("c", "a")], [file("a", "new")]
+    )
+    assert (root / "b").stat().st_ino == (root / "c").stat().st_ino
+    assert [(root / name).read_text() for name in "abc"] == ["new", "same", "same"]
+
+
+def test_modes_and_times_are_the_image_s(tmp_path):
+    root = unpacked(tmp_path, [file("run", "x", 0o755), file("read", "x", 0o440)])
+    assert (root / "run").stat().st_mode & 0o777 == 0o755
+    assert (root / "read").stat().st_mode & 0o777 == 0o440
+    assert (root / "run").stat().st_mtime == 1
+
+
+def test_unpacking_again_uses_what_is_there(tmp_path):
+    image = open_image(python_image(labels={"a": "b"}).layout(tmp_path / "image"))
+    first = unpack_image(image, tmp_path / "out")
+    marked = (first.root / "etc/passwd").stat().st_ino
+    again = unpack_image(image, tmp_path / "out")
+    assert again == first
+    assert again.labels == {"a": "b"}
+    assert (again.root / "etc/passwd").stat().st_ino == marked
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "etc/passwd").write_text("root::0:0::/:/bin/sh\n"),
+        lambda root: (root / "new").touch(),
+        lambda root: (root / "etc/passwd").chmod(0o777),
+        lambda root: (root / "bin").unlink(),
+        lambda root: ((root / "bin").unlink(), (root / "bin").symlink_to("/elsewhere")),
+    ],
+)
+def test_a_folder_that_was_changed_is_not_used(change, tmp_path):
+    image = open_image(python_image().layout(tmp_path / "image"))
+    change(unpack_image(image, tmp_path / "out").root)
+    with pytest.raises(UsageError, match="was changed after"):
+        unpack_image(image, tmp_path / "out")
+
+
+def test_another_image_or_another_folder_is_not_replaced(tmp_path):
+    first = open_image(python_image().layout(tmp_path / "a"))
+    second = open_image(python_image(user="7").layout(tmp_path / "b"))
+    unpack_image(first, tmp_path / "out")
+    with pytest.raises(UsageError, match="holds the image"):
+        unpack_image(second, tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("precious")
+    with pytest.raises(UsageError, match="is no unpacked image"):
+        unpack_image(first, tmp_path / "mine")
+    assert (tmp_path / "mine/file").read_text() == "precious"
+
+
+def test_by_default_it_lies_in_the_user_s_cache_by_digest(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    image = open_image(python_image().layout(tmp_path / "image"))
+    made = unpack_image(image)
+    assert made.root.parent == default_folder(image)
+    assert made.root.parent.name == image.digest.removeprefix("sha256:")
+    assert default_folder(image).parent.stat().st_mode & 0o077 == 0
+
+
+def test_two_processes_that_unpack_at_once_both_have_it(tmp_path):
+    image = open_image(python_image().layout(tmp_path / "image"))
+    made, errors = [], []
+
+    def work():
+        try:
+            made.append(unpack_image(image, tmp_path / "out").root)
+        except UsageError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [tmp_path / "out/rootfs"] * 4, errors
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    from qualify.images import unpacking
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(unpacking._Writer, "_file", full)
+    image = open_image(python_image().layout(tmp_path / "image"))
+    with pytest.raises(EnvironmentFault, match="No space left"):
+        unpack_image(image, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["image"]
