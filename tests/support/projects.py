@@ -112,8 +112,8 @@ agent: coder
 suites: [acceptance]
 """,
     "manifests/bundles/offline.yaml": """id: offline
-runtimes: [engine]
-models: [small]
+images: [runner, engine]
+documentation: false
 rows: [one]
 """,
 }

@@ -208,3 +208,64 @@ REASONS: dict[str, ReasonKind] = {
     ),
 }
 """Code → meaning. The codes are part of the interface; they never change their meaning."""
+
+
+@dataclass(frozen=True)
+class StartFault:
+    """Why an engine did not become ready, where its own words tell more than that it ended."""
+
+    meaning: str
+    next_step: str
+
+
+START_FAULTS: dict[str, StartFault] = {
+    "no-accelerator": StartFault(
+        "the engine is built for accelerators and found none",
+        "check the driver with `qualify doctor`, or choose a runtime for processors",
+    ),
+    "driver-too-old": StartFault(
+        "the accelerator's driver is older than the engine's CUDA needs",
+        "update the driver, or choose a runtime of an older CUDA",
+    ),
+    "out-of-memory": StartFault(
+        "there was not enough memory for weights, buffers or the key/value cache",
+        "stop other programs, take less context or more accelerators",
+    ),
+    "kv-cache-too-small": StartFault(
+        "the key/value cache does not hold one request of the row's context",
+        "declare less context, or give the cache more memory",
+    ),
+    "bad-parser": StartFault(
+        "the engine does not know the tool or reasoning parser",
+        "choose one of the runtime's tool_parsers",
+    ),
+    "bad-quantization": StartFault(
+        "the engine cannot load weights of this quantization here",
+        "choose another quantization, runtime or accelerator",
+    ),
+    "tensor-parallel-mismatch": StartFault(
+        "heads or quantization groups cannot be divided by the row's tensor_parallel",
+        "declare another tensor_parallel: `qualify plan ROW` names the valid ones",
+    ),
+    "collective-failed": StartFault(
+        "the workers did not come together, or wait for each other for ever",
+        "check the links between the accelerators; try tensor_parallel 1",
+    ),
+    "context-beyond-model": StartFault(
+        "the row's context is longer than the model's own configuration allows",
+        "declare less context",
+    ),
+    "model-not-served": StartFault(
+        "the engine does not know the model's architecture",
+        "choose a runtime that serves it",
+    ),
+    "model-unreadable": StartFault(
+        "a file of the model cannot be read or is missing",
+        "verify the model: `qualify model verify MODEL`",
+    ),
+    "compiler-missing": StartFault(
+        "the engine wanted to compile a kernel and found no C compiler",
+        "use an image that Qualify built, which holds one",
+    ),
+}
+"""Reason codes of start failures that an engine's log told; they stand in a reason's `details`."""

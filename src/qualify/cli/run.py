@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     "--experimental", is_flag=True, help="Mark the trials so that no assessment counts them."
 )
 @click.option("--seed", metavar="TEXT", help="Choose the variant; implies --experimental.")
+@click.option(
+    "--image",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Image that a row with placement image runs in (default: $QUALIFY_IMAGE).",
+)
 @click.option("--offline", is_flag=True, help="Never acquire a model.")
 @click.option("--approve-licence", metavar="SPDX", help="Approve the model's licence by name.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def run(ctx: click.Context, row: str, suite: str | None, trials: int | None,
-        experimental: bool, seed: str | None, offline: bool, approve_licence: str | None,
-        as_json: bool) -> int:  # fmt: skip
+        experimental: bool, seed: str | None, image: Path | None, offline: bool,
+        approve_licence: str | None, as_json: bool) -> int:  # fmt: skip
     """Run trials of a matrix row and give a verdict.
 
     Exit code 0 only when the row is qualified for the suite; 10 for any other verdict.
@@ -55,10 +61,23 @@ def run(ctx: click.Context, row: str, suite: str | None, trials: int | None,
         results=results_folder(ctx),
         experimental=experimental,
         seed=seed,
+        image=_image(catalog, row, image),
     )
     with Display(quiet=as_json) as display:
         result = _execute(catalog, request, display, offline, approve_licence)
     return _conclude(catalog, request, result, as_json)
+
+
+def _image(catalog: Catalog, row: str, given: Path | None) -> Path | None:
+    """The image: as given, else from the environment for a row that runs in one."""
+    import os
+
+    from qualify.runner.image_place import VARIABLE
+
+    named = os.environ.get(VARIABLE, "")
+    if given is None and named and catalog.row(row).placement == "image":
+        return Path(named)
+    return given
 
 
 def _suite(catalog: Catalog, row: str, suite: str | None) -> str:
@@ -95,7 +114,9 @@ def _execute(
 def model_file(
     configuration: Configuration, display: Display, offline: bool, approve_licence: str | None
 ) -> Path | None:
-    """The model's first file in the store, acquired when it is missing; `None`: no model needed."""
+    """The model in the store, acquired when it is missing: its one file, or the folder of its
+    snapshot. `None`: no model needed.
+    """
     if not _needs_files(configuration):
         return None
     assert configuration.model is not None
@@ -111,6 +132,8 @@ def model_file(
                 offline=offline,
                 progress=progress,
             )
+    if configuration.model.format == "safetensors":
+        return snapshot.folder
     return next(iter(snapshot.path_of.values()))
 
 

@@ -101,6 +101,10 @@ class Engine(Record):
     tool_parser: Id | None
     remote: bool
     """True: a declared endpoint; weights, precision, GPU and server software stay declared."""
+    image: Digest | None = None
+    """Of the image that the server ran in; `None`: it ran on the host, or elsewhere."""
+    network: Literal["open", "loopback-only"] | None = None
+    """What the server's network namespace had; `None`: not looked at, or not our server."""
 
 
 class ModelIdentity(Record):

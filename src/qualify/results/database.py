@@ -31,7 +31,7 @@ from qualify.storage.locks import file_lock
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _CHUNK = 2000
 _TURN_TIMEOUT_S = 60
 _REBUILD = "run `qualify results rebuild`: the ledger has everything"

@@ -46,6 +46,8 @@ CREATE TABLE endings (
     engine_chat_template                  VARCHAR,
     engine_tool_parser                    VARCHAR,
     engine_remote                         BOOLEAN NOT NULL,
+    engine_image                          VARCHAR,
+    engine_network                        VARCHAR,
     model_id                              VARCHAR,
     model_revision                        VARCHAR,
     model_files                           VARCHAR,

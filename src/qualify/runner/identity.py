@@ -15,8 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import qualify
-from qualify.evidence.records import AgentIdentity, Harness, Machine, ModelIdentity
+from qualify.evidence.records import AgentIdentity, Engine, Harness, Machine, ModelIdentity
 from qualify.manifests.configuration import Configuration
+from qualify.runtimes.engine import EngineFacts
 from qualify.runtimes.probe import MachineFacts
 
 _HARDWARE = re.compile(r"[^A-Za-z0-9 ()@.,+_-]")
@@ -77,14 +78,39 @@ def _hardware(text: str | None) -> str | None:
     return cleaned if cleaned and cleaned[0].isalnum() else None
 
 
+def engine_record(facts: EngineFacts, configuration: Configuration) -> Engine:
+    """The engine of the record, as read back from the running server."""
+    return Engine(
+        kind=facts.kind,
+        version=facts.version,
+        build=facts.build,
+        context_tokens_per_slot=facts.context_tokens_per_slot,
+        slots=facts.slots,
+        tensor_parallel=configuration.row.tensor_parallel,
+        chat_template=facts.chat_template,
+        tool_parser=facts.tool_parser,
+        remote=facts.remote,
+        image=facts.image,
+        network=facts.network,
+    )
+
+
 def file_stamp(path: Path | None) -> tuple[int, ...] | None:
-    """What changes when a file is replaced or written to; `None`: no file."""
+    """What changes when a file, or a file below a folder, is replaced or written to.
+
+    `None`: there is none.
+    """
     if path is None:
         return None
     try:
-        found = path.stat()
+        files = sorted(each for each in path.rglob("*") if each.is_file()) or [path]
+        found = [each.stat() for each in files]
     except OSError:
         return None
+    return tuple(n for each in found for n in _stamped(each))
+
+
+def _stamped(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -5,6 +5,7 @@ Reads the metadata of what is installed and imports none of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from qualify.runner.findings import installed_version
 
 if TYPE_CHECKING:
     from qualify.manifests.configuration import Configuration
-    from qualify.runtimes.locks import LockedPackage
+    from qualify.pins.locks import LockedPackage
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,19 @@ class LockMatch:
         return ", ".join(self.wrong[:3]) + more
 
 
-def compare_with_lock(project: Path, name: str) -> LockMatch:
-    """Compare what is installed with `locks/NAME.json`. Raises `QualifyError` for a bad lock."""
-    from qualify.runtimes.locks import read_lock
+def compare_with_lock(
+    project: Path, name: str, version_of: Callable[[str], str | None] | None = None
+) -> LockMatch:
+    """Compare what is installed with `locks/NAME.json`. Raises `QualifyError` for a bad lock.
+
+    `version_of` tells the version of a distribution; by default of one that is installed here.
+    """
+    from qualify.pins.locks import read_lock
 
     packages = read_lock(project / "locks" / f"{name}.json").packages
     wanted = [package for package in packages if _applies(package)]
-    found = [(package, installed_version(package.name)) for package in wanted]
+    ask = version_of or installed_version
+    found = [(package, ask(package.name)) for package in wanted]
     return LockMatch(
         len(wanted),
         tuple(
@@ -54,9 +61,13 @@ def how_to_install(name: str) -> str:
 
 
 def require_locked(project: Path, configuration: Configuration) -> None:
-    """What the configuration binds is what would run. Raises `UsageError`; records nothing."""
+    """What the configuration binds is what would run. Raises `UsageError`; records nothing.
+
+    The runtime of an image row is inside the image: `image_place` looks there.
+    """
+    on_host = configuration.row.placement == "host"
     for subject, name in (
-        ("runtime", configuration.runtime.lock),
+        ("runtime", configuration.runtime.lock if on_host else None),
         ("agent", configuration.agent.lock),
     ):
         match = compare_with_lock(project, name) if name is not None else LockMatch(0, ())

@@ -9,8 +9,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from qualify.core.digests import digest_file
 from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.manifests.catalog import Catalog
 from qualify.manifests.configuration import Configuration
+from qualify.manifests.kinds import Scenario
 from qualify.runtimes.probe import disk_free_mib, gpu_unknown, matches, probe_machine
 from qualify.storage.folders import private_folder, xdg_state_home
 from qualify.storage.locks import LockHeld, file_lock
@@ -58,4 +61,20 @@ def require_space(*folders: Path) -> None:
                 f"only {free} MiB are free",
                 where=str(folder),
                 fix=f"free at least {_MINIMUM_FREE_MIB} MiB before a run; nothing was recorded",
+            )
+
+
+def require_unchanged(catalog: Catalog, scenario: Scenario) -> None:
+    """The corpus is still the one that the suite's digest binds. Raises `EnvironmentFault`."""
+    folder = catalog.project / "corpora" / scenario.corpus
+    for file in catalog.corpora[scenario.corpus].files:
+        try:
+            same = digest_file(folder / file.path) == f"sha256:{file.sha256}"
+        except OSError:
+            same = False
+        if not same:
+            raise EnvironmentFault(
+                "was changed while the run was at work; its finished trials are recorded",
+                where=str(folder / file.path),
+                fix="restore it, or renew its card and run again: that is another suite",
             )

@@ -20,23 +20,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qualify.core.clock import Clock, format_time
-from qualify.core.digests import digest_file
-from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.core.errors import UsageError
 from qualify.evidence.ledger import Ledger, Reserved, open_ledger
 from qualify.evidence.places import RUN_LOCK, runs_folder, trial_folder
-from qualify.evidence.records import Engine as EngineRecord
 from qualify.evidence.records import Refusal, StartFailure
 from qualify.manifests.catalog import Catalog
 from qualify.manifests.configuration import Configuration, SuiteIdentity, resolve, suite_identity
 from qualify.manifests.kinds import Scenario
-from qualify.runner.identity import file_stamp, harness, machine_identity
+from qualify.runner.identity import engine_record, file_stamp, harness, machine_identity
+from qualify.runner.image_place import image_place
 from qualify.runner.installed import require_locked
-from qualify.runner.preconditions import require_machine, require_space, row_lock
+from qualify.runner.preconditions import (
+    require_machine,
+    require_space,
+    require_unchanged,
+    row_lock,
+)
 from qualify.runner.progress import CheckLine, Reporter, TrialSummary
 from qualify.runner.trial import Bench, run_trial
 from qualify.runner.workers import Worker, spawn_worker
 from qualify.runtimes.admission import RefusalReason, admit
+from qualify.runtimes.contained import ImageRoot
 from qualify.runtimes.engine import Engine, EngineFacts, EngineFault, make_engine
+from qualify.runtimes.locked import locked_versions
 from qualify.runtimes.probe import probe_machine
 from qualify.sandbox.isolation import available
 from qualify.scenarios.contract import mismatches
@@ -61,6 +67,8 @@ class Request:
     results: Path
     experimental: bool = False
     seed: str | None = None
+    image: Path | None = None
+    """The image that the row runs in; only for placement image."""
 
 
 @dataclass
@@ -110,9 +118,11 @@ def execute(
     result = Result(configuration, suite)
     with row_lock(configuration):
         require_machine(configuration)
-        reasons = _contradictions(configuration)
+        reasons = _contradictions(catalog, configuration)
+        root = None
         if not reasons:
             require_locked(catalog.project, configuration)
+            root = _image(catalog, configuration, request, reporter)
         require_space(request.results, xdg_state_home())
         site = ledger.prepare()
         if reasons:
@@ -127,18 +137,29 @@ def execute(
             )
             return result
         _run_admitted(
-            catalog, request, result, ledger, site, reporter, acquire, verify, clock, start_worker
-        )
+            catalog, request, result, ledger, site, reporter, acquire, verify, clock,
+            start_worker, root,
+        )  # fmt: skip
     return result
 
 
-def _contradictions(configuration: Configuration) -> tuple[RefusalReason, ...]:
+def _image(
+    catalog: Catalog, configuration: Configuration, request: Request, reporter: Reporter
+) -> ImageRoot | None:
+    """The image of a row that runs in one. Raises `UsageError` and what is wrong with the image."""
+    if request.image is not None:
+        reporter.phase("opening and unpacking the image")
+    return image_place(catalog, configuration, request.image)
+
+
+def _contradictions(catalog: Catalog, configuration: Configuration) -> tuple[RefusalReason, ...]:
     """Why the row can work nowhere, by its own declared facts.
 
     Raises `UsageError` when it merely cannot be run here and now: that is no evidence, and would
     otherwise turn a row that is qualified elsewhere into an unsupported one.
     """
-    reasons = admit(configuration, probe_machine())
+    locked = locked_versions(catalog.project, configuration.runtime)
+    reasons = admit(configuration, probe_machine(), locked)
     found = tuple(reason for reason in reasons if reason.contradiction)
     if reasons and not found:
         raise UsageError(
@@ -160,6 +181,7 @@ def _run_admitted(
     verify: VerifyModel,
     clock: Clock,
     start_worker: StartWorker,
+    root: ImageRoot | None,
 ) -> None:
     configuration = result.configuration
     reporter.phase("looking for the model")
@@ -179,6 +201,7 @@ def _run_admitted(
             model_path=model_path,
             private=run_folder,
             startup_budget_s=configuration.startup_budget_s,
+            root=root,
         )
         stack.callback(engine.stop)
         begun = clock.monotonic_ms()
@@ -268,21 +291,6 @@ def _make_bench(
     )
 
 
-def engine_record(facts: EngineFacts, configuration: Configuration) -> EngineRecord:
-    """The engine of the record, as read back from the running server."""
-    return EngineRecord(
-        kind=facts.kind,
-        version=facts.version,
-        build=facts.build,
-        context_tokens_per_slot=facts.context_tokens_per_slot,
-        slots=facts.slots,
-        tensor_parallel=configuration.row.tensor_parallel,
-        chat_template=facts.chat_template,
-        tool_parser=facts.tool_parser,
-        remote=facts.remote,
-    )
-
-
 def _run_trials(
     stack: contextlib.ExitStack,
     catalog: Catalog,
@@ -302,7 +310,7 @@ def _run_trials(
         for scenario in result.suite.scenarios:
             number += 1
             reporter.trial_started(number, total, scenario.id)
-            _require_unchanged(catalog, scenario)
+            require_unchanged(catalog, scenario)
             reserved = reserve(ledger, request, result, scenario)
             with ledger.live_lock(reserved.trial):
                 record, metered = run_trial(
@@ -333,22 +341,6 @@ def _run_trials(
             reporter.trial_finished(summary)
             if number < total:
                 bench = _repaired(stack, bench, engine, record.stop_reason, reporter, start_worker)
-
-
-def _require_unchanged(catalog: Catalog, scenario: Scenario) -> None:
-    """The corpus is still the one that the suite's digest binds. Raises `EnvironmentFault`."""
-    folder = catalog.project / "corpora" / scenario.corpus
-    for file in catalog.corpora[scenario.corpus].files:
-        try:
-            same = digest_file(folder / file.path) == f"sha256:{file.sha256}"
-        except OSError:
-            same = False
-        if not same:
-            raise EnvironmentFault(
-                "was changed while the run was at work; its finished trials are recorded",
-                where=str(folder / file.path),
-                fix="restore it, or renew its card and run again: that is another suite",
-            )
 
 
 def _repaired(

@@ -11,13 +11,14 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.core.status import EngineKind
 
 if TYPE_CHECKING:
     from qualify.manifests.configuration import Configuration
+    from qualify.runtimes.contained import ImageRoot
 
 type Progress = Callable[[str], None]
 """Hears what an engine is doing, in a few words."""
@@ -50,6 +51,10 @@ class EngineFacts:
     remote: bool
     start_ms: int
     """From `start` to the first answered completion."""
+    image: str | None = None
+    """Digest of the image that the server ran in; `None`: on the host, or elsewhere."""
+    network: Literal["open", "loopback-only"] | None = None
+    """What the server's network namespace had besides loopback, as its process saw it."""
 
 
 class Engine(Protocol):
@@ -92,10 +97,13 @@ class Engine(Protocol):
 
 ENGINES: dict[EngineKind, tuple[str, str]] = {
     EngineKind.LLAMA_CPP: ("qualify.runtimes.llama_cpp", "LlamaCppEngine"),
+    EngineKind.VLLM: ("qualify.runtimes.vllm", "VllmEngine"),
     EngineKind.ENDPOINT: ("qualify.runtimes.endpoint", "EndpointEngine"),
     EngineKind.SCRIPTED: ("qualify.runtimes.scripted", "ScriptedEngine"),
 }
 """Engine kind → module and class. A class takes `(configuration, model_path, private, budget)`."""
+IN_IMAGES = frozenset((EngineKind.LLAMA_CPP, EngineKind.VLLM))
+"""Engines that can run inside an image; their classes take `root` besides."""
 
 
 def make_engine(
@@ -104,12 +112,14 @@ def make_engine(
     model_path: Path | None,
     private: Path,
     startup_budget_s: int,
+    root: ImageRoot | None = None,
 ) -> Engine:
     """Return the configuration's engine, not started.
 
-    `model_path` is the model's file (only engines that load one need it), `private` an existing
-    private folder for logs, `startup_budget_s` the seconds from `start` until it must be ready.
-    Raises `UsageError` for an engine that this installation cannot run.
+    `model_path` is the model's file, or the folder of a snapshot (only engines that load one need
+    it), `private` an existing private folder for logs, `startup_budget_s` the seconds from `start`
+    until it must be ready, `root` the image that the server runs in. Raises `UsageError` for an
+    engine that this installation cannot run, or not in an image.
     """
     kind = configuration.runtime.engine
     if kind not in ENGINES:
@@ -118,8 +128,15 @@ def make_engine(
             where=f"runtime {configuration.runtime.id}",
             fix="its rows carry outcomes from elsewhere; choose a row of another engine",
         )
+    if root is not None and kind not in IN_IMAGES:
+        raise UsageError(
+            f"engine {kind.value} does not run in an image",
+            where=f"row {configuration.row.id}",
+            fix="declare placement host",
+        )
     module, name = ENGINES[kind]
+    options = {} if root is None else {"root": root}
     engine: Engine = getattr(importlib.import_module(module), name)(
-        configuration, model_path, private, startup_budget_s
+        configuration, model_path, private, startup_budget_s, **options
     )
     return engine

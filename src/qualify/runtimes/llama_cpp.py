@@ -18,6 +18,7 @@ from qualify.core.digests import digest_bytes
 from qualify.core.errors import UsageError
 from qualify.core.status import EngineKind
 from qualify.runtimes.asking import Unanswered, ask
+from qualify.runtimes.contained import MODEL, ImageRoot
 from qualify.runtimes.engine import EngineFacts, EngineFault
 from qualify.runtimes.local import LocalEngine
 
@@ -83,9 +84,10 @@ class LlamaCppEngine(LocalEngine):
         model_path: Path | None,
         private: Path,
         startup_budget_s: int,
+        root: ImageRoot | None = None,
     ) -> None:
         self._arguments = launch_arguments(configuration)
-        super().__init__(private, startup_budget_s, self._arguments["name"])
+        super().__init__(private, startup_budget_s, self._arguments["name"], root)
         self._configuration = configuration
         self._model_path = model_path
 
@@ -100,7 +102,13 @@ class LlamaCppEngine(LocalEngine):
 
     def instructions(self) -> dict[str, Any]:
         """Launch arguments and the model's path."""
-        return {**self._arguments, "model": str(self._model_path)}
+        path = self._model_path if self._root is None else next(iter(self.readable()))
+        return {**self._arguments, "model": str(path)}
+
+    def readable(self) -> Mapping[str, Path]:
+        """The model's file."""
+        assert self._model_path is not None
+        return {f"{MODEL}/{self._model_path.name}": self._model_path}
 
     def start(self) -> None:
         """Start the server. Raises `EngineFault` when the model's file is not there."""

@@ -31,7 +31,7 @@ def main() -> int:
         return _tell(report, fault="load-failed")
     _tell(
         report,
-        address=server.listening_address,
+        address=server.listening_address.replace("//0.0.0.0:", "//127.0.0.1:"),
         version=xllamacpp.__version__,
         revision=xllamacpp._version.get_versions().get("full-revisionid"),
         build=dict(xllamacpp.BUILD_INFO),
@@ -45,8 +45,8 @@ def parameters(library: Any, order: dict[str, Any]) -> Any:
     made = library.CommonParams()
     made.model.path = order["model"]
     made.model_alias = {order["name"]}
-    made.hostnames = ["127.0.0.1"]
-    made.port = 0
+    made.hostnames = [order.get("host", "127.0.0.1")]
+    made.port = order.get("port", 0)
     made.api_keys = [order["key"]]
     made.n_ctx = order["context_tokens"] * order["slots"]
     made.n_parallel = order["slots"]

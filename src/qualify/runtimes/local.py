@@ -3,6 +3,7 @@
 The process is told its key through an anonymous file, takes a port that the kernel chooses (no port
 is ever picked first and bound later, so none can be taken in between), and reports its address when
 it listens. Subclasses say which program it is, with which instructions, and read back what runs.
+The program runs on the host with this interpreter, or inside the root of an image (`contained`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,7 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qualify.runtimes import contained
 from qualify.runtimes.asking import READINESS, Unanswered, ask, completed
+from qualify.runtimes.contained import ImageRoot
 from qualify.runtimes.engine import EngineFacts, EngineFault, Progress
 from qualify.runtimes.processes import Child, Ended, spawn
 
@@ -31,9 +35,22 @@ class LocalEngine(ABC):
 
     kind_name = "engine"
     """Names the log: `<kind_name>-<start>.log` in the private folder."""
+    interpreter = sys.executable
+    """The Python that runs the program on the host."""
+    listen = ("127.0.0.1", 0)
+    """Host and port; port 0: one that the kernel chooses. We ask on 127.0.0.1 in any case."""
+    own_key: str | None = None
+    """A key that somebody gave; `None`: a random one for each start."""
 
-    def __init__(self, private: Path, startup_budget_s: int, model_name: str) -> None:
+    def __init__(
+        self,
+        private: Path,
+        startup_budget_s: int,
+        model_name: str,
+        root: ImageRoot | None = None,
+    ) -> None:
         self._private = private
+        self._root = root
         self._budget_s = startup_budget_s
         self._model_name = model_name
         self._child: Child | None = None
@@ -67,6 +84,14 @@ class LocalEngine(ABC):
     def program(self) -> list[str]:
         """The program to start: a script of ours, or a command."""
 
+    def environment(self) -> dict[str, str]:
+        """Variables that the program needs besides those of `processes`. No secrets."""
+        return {}
+
+    def readable(self) -> Mapping[str, Path]:
+        """Files and folders that the program must see in an image, by their path inside."""
+        return {}
+
     @abstractmethod
     def instructions(self) -> dict[str, Any]:
         """What the program is told besides its key."""
@@ -82,14 +107,21 @@ class LocalEngine(ABC):
         """Start the server process and return at once."""
         if self._child is not None:
             raise RuntimeError("the engine is already started")
-        self._key = secrets.token_urlsafe(32)
+        self._key = self.own_key or secrets.token_urlsafe(32)
         self._begun = time.monotonic()
         try:
             self._child = spawn(
-                self.program(),
-                instructions={**self.instructions(), "key": self._key},
+                self._program_here(),
+                instructions={
+                    **self.instructions(),
+                    "key": self._key,
+                    "host": self.listen[0],
+                    "port": self.listen[1],
+                },
                 log=self._next_log(),
                 home=self._private,
+                environment=self.environment() if self._root is None else None,
+                interpreter=self.interpreter if self._root is None else sys.executable,
             )
         except FileNotFoundError as error:
             raise EngineFault(
@@ -104,6 +136,27 @@ class LocalEngine(ABC):
                 where=str(error.filename or self._private),
                 fix="check free memory, processes and disk space",
             ) from error
+
+    def _program_here(self) -> list[str]:
+        """The program as it is started on the host, or in the image by its own Python."""
+        program, root = self.program(), self._root
+        if root is None:
+            return program
+        script = f"{contained.CODE}/{Path(program[0]).name}"
+        for needed in (contained.PYTHON, script):
+            if not contained.holds(root, needed):
+                raise EngineFault(
+                    "server-missing",
+                    f"the image has no {needed}",
+                    where=f"image {root.digest}",
+                    fix="use an image that Qualify built for this runtime",
+                )
+        return contained.command(
+            root,
+            [contained.PYTHON, "-I", "-X", "utf8", script, *program[1:]],
+            environment=self.environment(),
+            readable=self.readable(),
+        )
 
     def _next_log(self) -> Path:
         number = 1
@@ -135,7 +188,12 @@ class LocalEngine(ABC):
             raise self._unanswered(fault) from fault
         if not completed(answer):
             raise self._fault("garbage", "what the server answered is no chat completion")
-        return replace(facts, start_ms=self.elapsed_ms())
+        return replace(
+            facts,
+            start_ms=self.elapsed_ms(),
+            image=self._root.digest if self._root is not None else None,
+            network=self._child.network() if self._child is not None else None,
+        )
 
     def elapsed_ms(self) -> int:
         """Milliseconds since `start`."""
@@ -168,6 +226,7 @@ class LocalEngine(ABC):
         known = {
             "server-missing": ("the server's package is missing", "install the runtime's packages"),
             "load-failed": ("the server could not load the model", "verify the model's files"),
+            "port-taken": ("the port is taken", "choose another port, or leave it to the kernel"),
         }
         code = message["fault"]
         if code not in known:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _WATCHED = Path(__file__).with_name("watched.py")
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TZ")
@@ -119,12 +119,21 @@ class Child:
             poll.poll(max(0.0, timeout_s) * 1000)
         return self.ended()
 
-    def log_tail(self) -> str:
-        """The last lines of its log, for a person's eyes; empty when there is none."""
+    def network(self) -> Literal["open", "loopback-only"] | None:
+        """Whether its network namespace has an interface besides loopback; `None`: it is gone."""
+        try:
+            lines = Path(f"/proc/{self.pid}/net/dev").read_text().splitlines()
+        except OSError:
+            return None
+        names = {line.split(":")[0].strip() for line in lines if ":" in line}
+        return "open" if names - {"lo"} else "loopback-only"
+
+    def log_tail(self, limit: int = _LOG_TAIL) -> str:
+        """The last `limit` bytes of its log, for a person's eyes; empty when there is none."""
         try:
             with self.log.open("rb") as stream:
                 size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(0, size - _LOG_TAIL))
+                stream.seek(max(0, size - limit))
                 return stream.read().decode("utf-8", "replace").strip()
         except OSError:
             return ""

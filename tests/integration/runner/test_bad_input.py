@@ -20,7 +20,7 @@ from qualify.core.errors import EnvironmentFault
 from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.evidence.records import Refusal, Reservation, StartFailure, Trial
 from qualify.manifests.catalog import load_catalog
-from qualify.runner.run import _require_unchanged
+from qualify.runner.preconditions import require_unchanged
 from support.commands import Ended, nobody_left
 from support.scripted_project import ROOT, replies, row, script
 
@@ -432,9 +432,9 @@ def test_a_corpus_that_changes_under_a_run_ends_it_before_the_next_trial(
     assert qualify("run", "double", "--trials", "1", cwd=place).code == 10
     catalog = load_catalog(place)
     scenario = next(iter(catalog.scenarios.values()))
-    _require_unchanged(catalog, scenario)
+    require_unchanged(catalog, scenario)
     with (place / "corpora" / scenario.corpus / "cases.json").open("ab") as stream:
         stream.write(b"\n")
     with pytest.raises(EnvironmentFault, match="was changed while the run was at work"):
-        _require_unchanged(catalog, scenario)
+        require_unchanged(catalog, scenario)
     assert kinds(ledger) == [Reservation, Trial]

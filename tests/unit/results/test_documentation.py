@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qualify.assessment.reasons import PRECEDENCE, REASONS
+from qualify.assessment.reasons import PRECEDENCE, REASONS, START_FAULTS
 from qualify.evidence.records import Genesis, Record, Refusal, Reservation, StartFailure, Trial
 from qualify.results.projection import DECLARED_TABLES, EVIDENCE_TABLES
 from qualify.results.queries import named_queries
@@ -22,6 +22,12 @@ def test_every_reason_is_in_the_table_with_its_status(code: str) -> None:
     kind = REASONS[code]
     status = kind.status.value if kind.status else "a note"
     assert f"| `{code}` | {status} | {kind.meaning} |" in VERDICTS
+
+
+@pytest.mark.parametrize("code", START_FAULTS)
+def test_every_reason_of_a_start_is_in_its_table(code: str) -> None:
+    fault = START_FAULTS[code]
+    assert f"| `{code}` | {fault.meaning} | {fault.next_step} |" in VERDICTS
 
 
 def test_the_reference_names_no_reason_that_is_not_there() -> None:
