@@ -88,3 +88,23 @@ def test_what_cannot_be_used_is_one_usage_error(qualify, arguments, text):
     result = qualify("model", *arguments)
     assert result.exception.exit_code == 2
     assert text in str(result.exception)
+
+
+def test_a_snapshot_of_several_files_is_acquired_from_its_folder(tmp_path, monkeypatch):
+    from pathlib import Path
+
+    from click.testing import CliRunner
+
+    from qualify.cli import cli
+
+    root = Path(__file__).parents[3]
+    monkeypatch.setenv("QUALIFY_MODEL_STORE", str(tmp_path / "store"))
+    source = root / "tests/fixtures/models/fixture-tools"
+    command = ["--project", str(root), "model", "acquire", "fixture-tools", "--from"]
+    done = CliRunner().invoke(cli, [*command, str(source)])
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "store/snapshots/fixture-tools").iterdir()
+    for path in source.iterdir():
+        assert (folder / path.name).read_bytes() == path.read_bytes()
+    one = CliRunner().invoke(cli, [*command, str(source / "config.json")])
+    assert one.exit_code in (0, 2)
