@@ -2,19 +2,24 @@
 
 The parts of an ELF file that say so lie in three places: the program headers at the start, the
 dynamic section near the end, and the string table before or behind it. The start of the file is
-kept up to a bound; of the rest only the ranges that turn out to be needed. Layout as in the System
-V ABI, chapters 4 and 5 (elf(5)). Little-endian 64-bit files are read, others are none of ours.
+kept up to a bound, and of the rest the ranges that turn out to be needed; the last few chunks are
+at hand, because patchelf puts a string table right before the section that names it. Layout as in
+the System V ABI, chapters 4 and 5 (elf(5)). Little-endian 64-bit files are read, others are none of
+ours.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from dataclasses import dataclass
 
 MAGIC = b"\x7fELF"
 _HEAD = 48 << 20
 """String tables of the largest CUDA libraries end before this many bytes."""
 _MAX_RANGE = 64 << 20
+_RECENT = 8 << 20
+"""Bytes at hand of what passed last; whole chunks, so a little more."""
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -39,7 +44,7 @@ class NeededLibraries:
     def __init__(self) -> None:
         self._head = bytearray()
         self._position = 0
-        self._chunk = b""
+        self._recent: deque[tuple[int, bytes]] = deque()
         self._segments: list[tuple[int, int, int, int]] | None = None
         self._dynamic: _Range | None = None
         self._strings: _Range | None = None
@@ -52,7 +57,9 @@ class NeededLibraries:
         start, self._position = self._position, self._position + len(chunk)
         if self._done:
             return
-        self._chunk = chunk
+        self._recent.append((start, chunk))
+        while self._recent and self._recent[0][0] + len(self._recent[0][1]) < start - _RECENT:
+            self._recent.popleft()
         if len(self._head) < _HEAD:
             self._head += chunk[: _HEAD - len(self._head)]
         for wanted in (self._dynamic, self._strings):
@@ -84,7 +91,7 @@ class NeededLibraries:
         if self._strings is not None and self._strings.whole:
             self._done = True
             self._head.clear()
-            self._chunk = b""
+            self._recent.clear()
 
     def _read_headers(self) -> None:
         if len(self._head) < _HEADER.size:
@@ -133,14 +140,14 @@ class NeededLibraries:
         raise ValueError
 
     def _range(self, start: int, end: int) -> _Range:
-        """A range to collect; what has passed is taken from the start of the file or this chunk."""
+        """A range to collect; what has passed is taken from the start or the last chunks."""
         if not 0 <= end - start <= _MAX_RANGE:
             raise ValueError
         wanted = _Range(start, end, bytearray())
         if start < self._position:
             wanted.data += self._head[start : min(end, self._position)]
-            if not wanted.data:
-                _fill(wanted, self._chunk, self._position - len(self._chunk))
+            for begin, chunk in self._recent:
+                _fill(wanted, chunk, begin)
             if len(wanted.data) != min(end, self._position) - start:
                 raise ValueError
         return wanted

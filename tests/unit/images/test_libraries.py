@@ -41,6 +41,14 @@ def test_a_file_larger_than_what_is_kept_is_read(strings_last, monkeypatch):
     assert read(data, 1000) == ("libcudart.so.12",)
 
 
+@pytest.mark.parametrize(("recent", "found"), [(1 << 20, ("libcudart.so.12",)), (10, None)])
+def test_a_string_table_that_has_just_passed_is_at_hand(recent, found, monkeypatch):
+    """As patchelf leaves it: behind what is kept of the start, before the dynamic section."""
+    monkeypatch.setattr(libraries, "_HEAD", 64 + 2 * 56)
+    monkeypatch.setattr(libraries, "_RECENT", recent)
+    assert read(elf("libcudart.so.12", filler=500, strings_last=False), 100) == found
+
+
 @pytest.mark.parametrize("cut", [10, 70, 200, 260])
 def test_a_truncated_file_cannot_be_told(cut):
     data = elf("libcudart.so.12", "libc.so.6")
