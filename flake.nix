@@ -40,7 +40,7 @@
         inherit (qualify) pinned parts;
         sources = import ./nix/sources.nix {
           inherit system nixpkgs;
-          inherit (qualify) pins;
+          inherit (qualify) pins sets;
         };
       };
     };

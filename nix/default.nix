@@ -61,7 +61,7 @@ let
 in
 {
   inherit pins checks;
-  inherit (images) pinned;
+  inherit (images) pinned sets;
 
   packages = {
     inherit (app) qualify;

@@ -247,6 +247,8 @@ in
 {
   layers = mapAttrs layersOf definitions;
   pinned = mapAttrs (_: pinnedOf) definitions;
+  # Every set of wheels that an image or a builder needs.
+  sets = [ "nix-build" ] ++ builtins.concatMap (image: image.sets) (builtins.attrValues definitions);
   stableLayers = mapAttrs stableLayersOf definitions;
 
   layouts = mapAttrs layoutOf definitions;

@@ -47,7 +47,14 @@ let
     else
       throw "locks/${set}.json: is of schema ${lock.schema}, not ${schema}";
 
-  withFile = pin: pin // { path = fetch pin; };
+  # `path` is where a file lies in the store, `pool` where it lies in an archive of Debian.
+  withFile =
+    pin:
+    pin
+    // {
+      path = fetch pin;
+      pool = pin.path or null;
+    };
 
   pythonSet =
     set:
@@ -85,6 +92,7 @@ in
 
   debian = {
     inherit (debianLock) digest;
+    closures = builtins.attrNames debianLock.closures;
     busybox = debianLock.bootstrap.busybox.nar_sha256;
     package = name: debianByName.${name} or (throw "locks/debian.json: pins no package ${name}");
     closure =

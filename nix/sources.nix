@@ -5,10 +5,10 @@
   system,
   nixpkgs,
   pins,
+  sets,
 }:
 let
   inherit (builtins)
-    concatMap
     elemAt
     head
     match
@@ -33,7 +33,7 @@ let
       preferLocalBuild = true;
     };
 
-  debian = package: fetch "${head mirrors.debian}${package.path}" package.file package.sha256;
+  debian = package: fetch "${head mirrors.debian}${package.pool}" package.file package.sha256;
 
   # The layout of a Python package mirror: wheels by their Python tag, sources below `source`.
   python =
@@ -45,6 +45,15 @@ let
     in
     fetch "${root}${kind}/${substring 0 1 package.name}/${package.name}/${package.file}" package.file
       package.sha256;
+
+  each =
+    names: value:
+    builtins.listToAttrs (
+      map (name: {
+        inherit name;
+        value = value name;
+      }) names
+    );
 
   seed =
     name: files:
@@ -86,6 +95,8 @@ let
 in
 {
   inherit busybox;
-  debian = closure: seed "sources-debian-${closure}" (map debian (pins.debian.closure closure));
-  python = set: seed "sources-${set}" (map python (pins.pythonSet set).packages);
+  debian = each pins.debian.closures (
+    closure: seed "sources-debian-${closure}" (map debian (pins.debian.closure closure))
+  );
+  python = each sets (set: seed "sources-${set}" (map python (pins.pythonSet set).packages));
 }

@@ -1,10 +1,10 @@
 """Measures image builds: the flake's evaluation, and an image after a change of one line.
 
 `./test bench` prints one Markdown table, as `measure.py` does. It needs Nix with the pinned
-files of the llama.cpp image seeded, skopeo and umoci; nothing here passes or fails. Ours evaluates
+files of the llama.cpp image seeded, skopeo, umoci and buildah; nothing here passes or fails. Ours evaluates
 the flake, compiles and packs the project layer in Nix's sandbox, writes configuration, manifest,
-SBOM and provenance; the yardstick is told the changed folder and packs it as one more layer onto a
-copy of the same image.
+SBOM and provenance; the yardsticks are told the changed folder and pack it as one more layer onto
+a copy of the same image.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from measure import ROOT, Figure, command, pair
@@ -22,6 +23,7 @@ from measure import ROOT, Figure, command, pair
 from qualify.images.nix_build import nix_settings
 
 IMAGE = "image-llama-cpp-cpu"
+TARGET = "/opt/qualify/src"
 
 
 def copied_project(place: Path) -> Path:
@@ -48,7 +50,7 @@ def evaluation(project: Path, settings: dict[str, str]) -> Figure:
     )
 
 
-def after_a_change(place: Path, project: Path, settings: dict[str, str]) -> Figure:
+def after_a_change(place: Path, project: Path, settings: dict[str, str]) -> list[Figure]:
     """The image again, each time with another last line in one module."""
     changed = project / "src" / "qualify" / "core" / "clock.py"
     original = changed.read_text("utf-8")
@@ -62,28 +64,52 @@ def after_a_change(place: Path, project: Path, settings: dict[str, str]) -> Figu
     def change() -> None:
         changed.write_text(f"{original}# {next(numbers)}\n", "utf-8")
 
-    return pair(
-        f"`{IMAGE}` after a change of one line",
-        build,
-        "`umoci insert` of the changed folder",
-        command(
-            "umoci", "insert", "--rootless", "--image", f"{layout}:before", "--tag", "after",
-            str(project / "src"), "/opt/qualify/src",
+    title = f"`{IMAGE}` after a change of one line"
+    return [
+        pair(
+            title, build, "`umoci insert` of the changed folder",
+            command(
+                "umoci", "insert", "--rootless", "--image", f"{layout}:before", "--tag", "after",
+                str(project / "src"), TARGET,
+            ),
+            before=change,
         ),
-        before=change,
+        pair(
+            title, build, "`buildah copy` and `buildah commit`",
+            with_buildah(place, layout, project / "src"), runs=3, before=change,
+        ),
+    ]  # fmt: skip
+
+
+def with_buildah(place: Path, layout: Path, source: Path) -> Callable[[], object]:
+    """The code copied into a working container of the image, committed as a new image."""
+    store = ("buildah", "--root", str(place / "store"), "--runroot", str(place / "run"),
+             "--storage-driver", "vfs")  # fmt: skip
+    started = subprocess.run(
+        [*store, "from", "--quiet", f"oci:{layout}:before"],
+        check=True, capture_output=True, text=True,
     )  # fmt: skip
+    container = started.stdout.strip()
+    copy = command(*store, "copy", container, str(source), TARGET)
+    commit = command(*store, "commit", "--timestamp", "1", container, f"oci:{place}/new:latest")
+
+    def work() -> None:
+        copy()
+        commit()
+
+    return work
 
 
 def main() -> None:
     """Measure and print."""
     settings = nix_settings(os.environ)
-    missing = [name for name in ("nix", "skopeo", "umoci") if shutil.which(name) is None]
+    missing = [name for name in ("nix", "skopeo", "umoci", "buildah") if shutil.which(name) is None]
     if missing:
         sys.exit(f"not measured: {', '.join(missing)} missing")
     with tempfile.TemporaryDirectory(prefix="qualify-bench-") as name:
         place = Path(name)
         project = copied_project(place)
-        figures = [evaluation(project, settings), after_a_change(place, project, settings)]
+        figures = [evaluation(project, settings), *after_a_change(place, project, settings)]
     print("| what | seconds: median (min to max) | against | seconds | ratio |")
     print("|---|---|---|---|---|")
     for figure in figures:

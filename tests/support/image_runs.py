@@ -23,7 +23,23 @@ class Ran:
     trials: list[Trial]
 
 
-def run_without_network(project: Path, row: str, image: Path, place: Path) -> Ran:
+def run_the_fixture(project: Path, image: Path, place: Path) -> Trial:
+    """One trial of the fixture model in a vLLM image of `project`, without a network."""
+    source = project / "tests/fixtures/models/fixture-tools"
+    acquired = subprocess.run(
+        [sys.executable, "-P", "-m", "qualify", "--project", str(project), "model", "acquire",
+         "fixture-tools", "--from", str(source)],
+        env={**os.environ, "QUALIFY_MODEL_STORE": str(place / "store")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert acquired.returncode == 0, acquired.stderr
+    (trial,) = run_without_network(
+        project, "cpu-fixture-vllm", image, place, QUALIFY_MODEL_STORE=str(place / "store")
+    ).trials
+    return trial
+
+
+def run_without_network(project: Path, row: str, image: Path, place: Path, **variables: str) -> Ran:
     """One trial of a row of `project`; evidence and unpacked image go below `place`."""
     results = place / "results"
     isolated = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--"]
@@ -32,7 +48,7 @@ def run_without_network(project: Path, row: str, image: Path, place: Path) -> Ra
          "--results", str(results), "run", row, "--trials", "1", "--offline", "--json",
          "--image", str(image)],
         env={**os.environ, "XDG_STATE_HOME": str(place / "state"),
-             "XDG_CACHE_HOME": str(place / "cache")},
+             "XDG_CACHE_HOME": str(place / "cache"), **variables},
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode in (0, 10), done.stderr[-4000:]

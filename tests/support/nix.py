@@ -130,10 +130,11 @@ class Elsewhere:
     tree: Checkout
     store: Path
     nix: str = "nix"
+    settings: str = ""
 
     def reference(self, attribute: str) -> str:
         """An attribute of the flake."""
-        return f"path:{quote(str(self.tree.folder))}#{attribute}"
+        return f"git+file://{quote(str(self.tree.folder))}#{attribute}"
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the checkout, by that user, with that store."""
@@ -147,7 +148,7 @@ class Elsewhere:
                 "TMPDIR": str(scratch),
                 "LC_ALL": "C",
                 "TZ": "Asia/Tokyo",
-                "NIX_CONFIG": f"{SETTINGS}\nbuild-users-group =\ncores = 1\nbuild-hook =",
+                "NIX_CONFIG": f"{SETTINGS}\nbuild-users-group =\ncores = 1\n{self.settings}",
                 "NIX_REMOTE": f"local?root={self.store}",
                 **environment,
             },

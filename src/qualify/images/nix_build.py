@@ -92,6 +92,7 @@ def nix_settings(environment: dict[str, str] | os._Environ[str]) -> dict[str, st
         "experimental-features = nix-command flakes",
         "sandbox = true",
         "sandbox-fallback = false",
+        "sandbox-paths =",
         "substitute = false",
         "warn-dirty = false",
     ]

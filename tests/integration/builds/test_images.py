@@ -94,3 +94,11 @@ def test_what_lies_beside_it_is_what_the_commands_print(tree, image):
         printed = tree.qualify("image", command, str(path))
         assert printed.returncode == 0, printed.stderr
         assert printed.stdout == (path / file).read_text()
+
+
+def test_the_offline_bundle_is_built_and_verified(tree, image):
+    image("runner")
+    bundle = tree.built("bundle-offline")
+    done = tree.qualify("bundle", "verify", str(bundle), "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["accepted"] is True

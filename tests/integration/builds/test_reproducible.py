@@ -52,7 +52,7 @@ def test_a_one_line_change_of_our_code_rewrites_the_last_layer_alone(
     before = layers_of(Path(image("runner")["path"]))
     changed = checkout(tmp_path / "changed")
     source = changed.folder / "src/qualify/__main__.py"
-    source.write_text(source.read_text() + "# one more line\n")
+    source.write_text(source.read_text() + f"# one more line, {time.time_ns()}\n")
     changed.commit("one line")
     started = time.monotonic()
     done = changed.qualify("image", "build", "runner", "--json")

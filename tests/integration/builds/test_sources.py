@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from qualify.pins.depot import store_name
 from support.nix import elsewhere, open_depot
 
 PYTHON = "legacyPackages.x86_64-linux.parts.python"
@@ -28,7 +29,8 @@ def mirror(depot):
     class Mirror(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
-            data = (depot / "files" / self.path.rsplit("/", 1)[1]).read_bytes()
+            name = store_name(self.path.rsplit("/", 1)[1])
+            data = (depot / "files" / name).read_bytes()
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

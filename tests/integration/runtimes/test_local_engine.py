@@ -177,7 +177,7 @@ def test_a_missing_program_is_told_at_the_start(tmp_path, monkeypatch):
 def _spawn_without_python(*arguments, **options):
     from qualify.runtimes.processes import spawn
 
-    return spawn(*arguments, **options, interpreter="/nowhere/python")
+    return spawn(*arguments, **{**options, "interpreter": "/nowhere/python"})
 
 
 def test_a_folder_that_cannot_be_written_is_told_at_the_start(tmp_path):
