@@ -1,10 +1,10 @@
 """Measures image builds: the flake's evaluation, and an image after a change of one line.
 
-`./test bench` prints one Markdown table, as `measure.py` does. It needs Nix with the pinned
-files of the llama.cpp image seeded, skopeo, umoci and buildah; nothing here passes or fails. Ours evaluates
-the flake, compiles and packs the project layer in Nix's sandbox, writes configuration, manifest,
-SBOM and provenance; the yardsticks are told the changed folder and pack it as one more layer onto
-a copy of the same image.
+`./test bench` prints one Markdown table, as `measure.py` does. It needs Nix with the pinned files
+of the llama.cpp image seeded, skopeo, umoci and buildah; nothing here passes or fails. Ours
+evaluates the flake, compiles and packs the project layer in Nix's sandbox, writes configuration,
+manifest, SBOM and provenance; the yardsticks are told the changed folder and pack it as one more
+layer onto a copy of the same image.
 """
 
 from __future__ import annotations
