@@ -29,6 +29,8 @@ _INFO = re.compile(r"^(.*?/)?([^/]+\.(?:dist-info|egg-info))$")
 _IMPORTED = (".py", ".so", ".pth", ".pyc")
 _LEFT_OUT = re.compile(r"(^|/)bin/[^/]+$|(^|/)__pycache__/|\.py[co]$")
 """Listed files that an installer may leave out: console scripts and bytecode."""
+_WITHOUT_HASH = re.compile(r"\.dist-info/RECORD(\.\w+)?$|(^|/)__pycache__/[^/]+\.pyc$")
+"""Listed files whose row needs no hash."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ def check_records(tree: Tree, installed: list[Distribution]) -> RecordCheck:
             result.without_record.append(each.name)
             continue
         for path, digest in _rows(each.site, each.record):
+            if digest is None and not _WITHOUT_HASH.search(path):
+                continue  # nothing vouches for it: as good as not listed
             listed.add(path)
             node = tree.find(path)
             if node is None or node.kind != "file":

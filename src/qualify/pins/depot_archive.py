@@ -182,7 +182,7 @@ def _first_entry(stream: IO[bytes], archive: Path) -> DepotIndex:
         info = tarfile.TarInfo.frombuf(stream.read(_BLOCK), "utf-8", "strict")
     except (tarfile.HeaderError, UnicodeDecodeError) as error:
         raise Refusal("is not a packed depot", where=where, fix=_REPACK) from error
-    if info.name != INDEX or not info.isreg() or info.size > MAX_INDEX_BYTES:
+    if info.name != INDEX or not info.isreg() or not 0 < info.size <= MAX_INDEX_BYTES:
         raise Refusal(f"does not begin with {INDEX}", where=where, fix=_REPACK)
     index = parse_index(stream.read(info.size), f"{where}: {INDEX}")
     stream.seek(0)

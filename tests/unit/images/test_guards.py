@@ -567,3 +567,29 @@ def test_no_guard_says_that_a_gpu_did_anything(tmp_path):
     results = judge(cuda_image(), tmp_path)
     text = json.dumps([(each.summary, each.details) for each in results.values()]).lower()
     assert not any(word in text for word in ("cuda started", "model loaded", "gpu works"))
+
+
+# ── what must not pass ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("user", ["00", "000:10001"])
+def test_root_written_with_more_zeros_is_root(user, tmp_path):
+    assert judge(python_image(user=user), tmp_path)["user"].outcome is Outcome.FAILED
+
+
+def test_a_listed_module_without_a_hash_is_vouched_for_by_nobody(tmp_path):
+    entries = distribution("beta", "1", {"beta/__init__.py": ""})
+    record = entries[-1]
+    rows = record.data + b"evil.pth,,\n"
+    entries[-1] = file(record.path, rows)
+    found = judge(python_image(more=[*entries, file(f"{SITE}/evil.pth", "import os")]), tmp_path)
+    assert found["wheel-contents"].outcome is Outcome.FAILED
+
+
+def test_a_token_under_a_published_file_of_a_later_layer_is_found(tmp_path):
+    made = python_image()
+    token = "ghp_" + "a1" * 18
+    made.layers[1:1] = [[file(f"{SITE}/alpha/__main__.py", f"t = '{token}'")]]
+    found = judge(made, tmp_path)["credentials"]
+    assert found.outcome is Outcome.FAILED
+    assert "hidden by a later one" in found.summary

@@ -16,7 +16,7 @@ from qualify.images.guards import Outcome, Subject, accepts, guard
 from qualify.images.scan import scan_image
 from qualify.manifests.kinds import Runtime
 from qualify.pins.locks import read_lock
-from support.images import ImageBuilder, distribution, file, folder
+from support.images import ImageBuilder, distribution, file, folder, link
 
 ROOT = Path(__file__).parents[3]
 SITE = "usr/local/lib/python3.13/dist-packages"
@@ -330,3 +330,9 @@ def test_the_guard_with_a_depot_that_lacks_the_wheels_is_unknown(tmp_path):
     results = {each.guard: each for each in guard(subject)}
     assert results["wheel-contents"].outcome is Outcome.UNKNOWN
     assert "not in the depot" in results["wheel-contents"].summary
+
+
+def test_a_link_among_the_declarations_is_no_declaration(tmp_path):
+    made = project_image()
+    made.layers.append([link("opt/qualify/manifests/matrix/more.yaml", "/tmp/more.yaml")])
+    assert judge(made, tmp_path)["declarations"].outcome is Outcome.FAILED

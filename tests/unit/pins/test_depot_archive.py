@@ -203,3 +203,12 @@ def test_too_small_a_disk_is_known_before_anything_is_written(packed, tmp_path, 
     monkeypatch.setattr(depot_archive.shutil, "disk_usage", lambda _path: free)
     with pytest.raises(EnvironmentFault, match="not enough space: needs"):
         unpack(packed, tmp_path / "made")
+
+
+def test_a_negative_size_is_refused_before_anything_is_read(tmp_path):
+    info = tarfile.TarInfo("depot.json")
+    info.size = -600
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "a.tar").write_bytes(header + bytes(1024))
+    with pytest.raises(Refusal, match="does not begin with"):
+        unpack(tmp_path / "a.tar", tmp_path / "out")

@@ -110,8 +110,10 @@ def declarations(subject: Subject) -> GuardResult:
     if not expected.ours:
         return not_applicable(name, "not built by this project")
     embedded = dict(_embedded(subject))
-    if not embedded:
-        return failed(name, f"{HOME} holds no declarations")
+    others = sorted(_no_files(subject))
+    if others or not embedded:
+        what = f"neither file nor folder: {first_of(others)}" if others else "no declarations"
+        return failed(name, f"{HOME} holds {what}", others)
     found = digest_of_files(embedded)
     if expected.declarations_label != found:
         label = expected.declarations_label or "none"
@@ -129,6 +131,14 @@ def _embedded(subject: Subject) -> Iterator[tuple[str, str]]:
     for path, node in subject.scan.tree.walk():
         if node.kind == "file" and path.startswith(prefixes):
             yield path.removeprefix(f"{HOME}/"), node.digest.hex()
+
+
+def _no_files(subject: Subject) -> Iterator[str]:
+    """Links and the like among the declarations: a digest over files does not see them."""
+    prefixes = tuple(f"{HOME}/{folder}/" for folder in FOLDERS)
+    for path, node in subject.scan.tree.walk():
+        if node.kind not in ("file", "folder") and path.startswith(prefixes):
+            yield path
 
 
 def _differences(image: Mapping[str, str], known: Mapping[str, str]) -> Iterator[str]:

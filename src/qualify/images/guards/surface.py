@@ -70,7 +70,9 @@ def credentials(subject: Subject) -> GuardResult:
     for each in subject.scan.findings:
         if each.topic != "credentials":
             continue
-        if each.path in owned and not each.path.endswith("direct_url.json"):
+        # Only the file that is there is the published one, not what lay there in a lower layer.
+        there = subject.scan.tree.find(each.path, follow_last=False) is each.node
+        if there and each.path in owned and not each.path.endswith("direct_url.json"):
             public += 1
         else:
             wrong.append(_line(subject, each))
@@ -116,7 +118,7 @@ def user(subject: Subject) -> GuardResult:
     value = subject.image.run_settings.get("User")
     text = value if isinstance(value, str) else ""
     name = text.partition(":")[0]
-    if name in ("", "0", "root"):
+    if name in ("", "root") or (name.isdecimal() and int(name) == 0):
         return failed("user", "it starts as root" + ("" if name else " (no user is set)"))
     if name.isdigit():
         return passed("user", f"it starts as {text[:60]}")
