@@ -18,8 +18,9 @@ MAGIC = b"\x7fELF"
 _HEAD = 48 << 20
 """String tables of the largest CUDA libraries end before this many bytes."""
 _MAX_RANGE = 64 << 20
-_RECENT = 8 << 20
-"""Bytes at hand of what passed last; whole chunks, so a little more."""
+_RECENT = 64 << 20
+"""Bytes at hand of what passed last, within the segment of the dynamic section; whole chunks, so a
+little more. The string table of libcusparseLt 0.7 has 26 MB."""
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -45,6 +46,7 @@ class NeededLibraries:
         self._head = bytearray()
         self._position = 0
         self._recent: deque[tuple[int, bytes]] = deque()
+        self._keep_from = 0
         self._segments: list[tuple[int, int, int, int]] | None = None
         self._dynamic: _Range | None = None
         self._strings: _Range | None = None
@@ -58,8 +60,7 @@ class NeededLibraries:
         if self._done:
             return
         self._recent.append((start, chunk))
-        while self._recent and self._recent[0][0] + len(self._recent[0][1]) < start - _RECENT:
-            self._recent.popleft()
+        self._forget(max(self._keep_from, start - _RECENT))
         if len(self._head) < _HEAD:
             self._head += chunk[: _HEAD - len(self._head)]
         for wanted in (self._dynamic, self._strings):
@@ -115,6 +116,16 @@ class NeededLibraries:
                 self._dynamic = self._range(offset, offset + size)
         if self._dynamic is None:
             self._done = True
+            return
+        place = self._dynamic.start
+        for _, _, offset, size in self._segments:
+            if offset <= place < offset + size:
+                self._keep_from = offset
+
+    def _forget(self, before: int) -> None:
+        """Let go of chunks that end before this place."""
+        while self._recent and self._recent[0][0] + len(self._recent[0][1]) < before:
+            self._recent.popleft()
 
     def _read_dynamic(self) -> None:
         assert self._dynamic is not None
