@@ -1,13 +1,16 @@
 """Bytecode that Python trusts without looking at the source's time (PEP 552, unchecked-hash).
 
 An image is read-only for its user, so what is not compiled ahead is compiled at every start. The
-bytes depend on the source and the path it will have, on nothing else.
+bytes depend on the source and the path it will have, on nothing else. In particular not on what
+the compiling process holds in memory: since its version 3, `marshal` marks objects by whether
+something else refers to them at that moment, so that a name that happens to be alive elsewhere
+changes the bytes. Version 2 has no such marks, and is read by every Python 3.
 """
 
 from __future__ import annotations
 
-import importlib._bootstrap_external as external
 import importlib.util
+import marshal
 import multiprocessing
 import warnings
 from collections import deque
@@ -15,6 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.pool import AsyncResult
 from pathlib import PurePosixPath
 
+_UNCHECKED = (1).to_bytes(4, "little")
+"""Flags of a `.pyc`: it has the hash of its source, which is not compared (PEP 552)."""
+_MARSHAL_VERSION = 2
 _BATCH_BYTES = 1 << 18
 _BATCHES = 8
 
@@ -37,8 +43,8 @@ def compiled(source: bytes, path: str) -> bytes | None:
             code = compile(source, path, "exec", dont_inherit=True, optimize=0)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    digest = importlib.util.source_hash(source)
-    return bytes(external._code_to_hash_pyc(code, digest, False))  # type: ignore[attr-defined]
+    head = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
+    return head + marshal.dumps(code, _MARSHAL_VERSION)
 
 
 def with_bytecode[Item](

@@ -1,9 +1,11 @@
 """Bytecode that depends on the source and its path, on nothing else."""
 
+import marshal
 import random
 import subprocess
 import sys
 
+from qualify.images.building import bytecode
 from qualify.images.building.bytecode import compiled, with_bytecode
 
 SOURCES = [
@@ -37,6 +39,29 @@ def test_a_fresh_interpreter_with_other_hashes_gives_the_same():
         for seed in ("0", "1", "77")
     }
     assert results == {compiled(source, "/x/m.py")}
+
+
+def test_references_that_the_process_holds_change_nothing():
+    """Since version 3, marshal marks objects by their number of references at that moment."""
+    source = b"def f(a):\n    if a in {'embedded'}:\n        return (a, 'two words', 1.5, 12345)\n"
+    made = compiled(source, "/x/m.py")
+    code = marshal.loads(made[16:])
+    held = [constant for inner in code.co_consts if hasattr(inner, "co_consts")
+            for constant in inner.co_consts]  # fmt: skip
+    assert held
+    assert marshal.dumps(code, bytecode._MARSHAL_VERSION) == made[16:]
+
+
+def test_python_imports_it_without_looking_at_the_source(tmp_path):
+    (tmp_path / "m.py").write_text("raise SystemExit('the source was read')\n")
+    pyc = tmp_path / "__pycache__" / f"m.{sys.implementation.cache_tag}.pyc"
+    pyc.parent.mkdir()
+    pyc.write_bytes(compiled(b"print('from bytecode')\n", str(tmp_path / "m.py")))
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import m"], capture_output=True, text=True, check=True,
+        cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "from bytecode\n"
 
 
 def test_items_come_back_in_order_also_those_that_are_not_compiled():
