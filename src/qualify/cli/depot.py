@@ -79,18 +79,16 @@ def verify(
     Inside a project, or with --locks, it is also checked that the depot was filled for its locks.
     """
     from qualify.core.errors import ExitCode
-    from qualify.pins.depot import other_locks, read_index
+    from qualify.pins.depot import read_index
     from qualify.pins.depot import verify as work
-    from qualify.pins.wanted import lock_digests
+    from qualify.pins.wanted import not_as_locked
 
     index = read_index(depot)
     with _progress() as bar:
         problems = work(depot, index, sets, _counting(bar, index.size))
     locks = Path(folder) if folder else _project_locks(context)
     if locks is not None:
-        chosen = set(sets) or set(index.sets)
-        others = other_locks(index, lock_digests(locks))
-        problems += [problem for problem in others if problem.name in chosen]
+        problems += not_as_locked(index, locks, sets or index.sets)
     if as_json:
         rows = [{"kind": p.kind, "name": p.name, "detail": p.detail} for p in problems]
         print_json({

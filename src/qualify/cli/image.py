@@ -126,7 +126,16 @@ def guard(
             scan = scan_folder(path, progress=report)
         else:
             scan = scan_image(opened, progress=report, tolerant=True)
-    results = judge(Subject(scan, expected, opened))
+    subject = Subject(scan, expected, opened)
+    if opened is None and not subject.installed:
+        from qualify.core.errors import UsageError
+
+        raise UsageError(
+            "is neither an image nor an environment: no Python distribution is installed in it",
+            where=str(path),
+            fix="name an OCI layout, an image archive, or the root or site-packages of a system",
+        )
+    results = judge(subject)
     if as_json:
         print_json(guard_document(opened, path, expected, results))
     else:

@@ -239,11 +239,15 @@ def other_locks(index: DepotIndex, digests: dict[str, str]) -> list[Problem]:
 
     A set may be one closure of a lock (`debian:runner`): the lock's name stands before the colon.
     """
-    return [
-        Problem("other-lock", name, f"filled for {entry.digest}, the project has {digest}")
-        for name, entry in sorted(index.sets.items())
-        if (digest := digests.get(name.partition(":")[0])) and digest != entry.digest
-    ]
+    found = []
+    for name, entry in sorted(index.sets.items()):
+        digest = digests.get(name.partition(":")[0])
+        if digest is None:
+            found.append(Problem("other-lock", name, "the project has no lock of this name"))
+        elif digest != entry.digest:
+            what = f"filled for {entry.digest}, the project has {digest}"
+            found.append(Problem("other-lock", name, what))
+    return found
 
 
 def first_ten(problems: Iterable[Any]) -> tuple[list[Any], int]:

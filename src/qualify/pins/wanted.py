@@ -14,7 +14,7 @@ from pathlib import Path
 from qualify.core.errors import UsageError
 from qualify.pins.debian import SET as DEBIAN
 from qualify.pins.debian import DebianLock, read_debian_lock
-from qualify.pins.depot import store_name
+from qualify.pins.depot import DepotIndex, Problem, other_locks, store_name
 from qualify.pins.locks import Lock, LockedFile, LockedPackage, read_lock, set_paths
 from qualify.pins.tags import fits, parsed
 
@@ -90,6 +90,27 @@ def lock_digests(locks: Path) -> dict[str, str]:
         )
         for path in sorted(locks.glob("*.json"))
     }
+
+
+def not_as_locked(index: DepotIndex, locks: Path, names: Iterable[str]) -> list[Problem]:
+    """What the named sets of a depot's index hold otherwise than the locks in the folder `locks`.
+
+    An index can name the right lock and list other files: whoever changes a depot can rewrite its
+    index. A set of another lock, or of none, is one problem.
+    """
+    chosen = set(names)
+    others = [each for each in other_locks(index, lock_digests(locks)) if each.name in chosen]
+    stored = {file.name: (file.size, file.sha256) for file in index.files}
+    same = sorted((chosen & index.sets.keys()) - {each.name for each in others})
+    for wanted in wanted_sets(locks, same) if same else ():
+        right = {file.stored: (file.size, file.sha256) for file in wanted.files}
+        there = {name: stored[name] for name in index.sets[wanted.name].files}
+        others += [
+            Problem("not-as-locked", name, f"the lock {wanted.name} pins other bytes, or none")
+            for name in sorted(right.keys() | there.keys())
+            if right.get(name) != there.get(name)
+        ]
+    return others
 
 
 def refuse_conflicts(entries: Iterable[tuple[str, tuple[str, str]]]) -> None:

@@ -140,9 +140,19 @@ def test_guard_prints_a_line_a_guard_and_exits_by_its_verdict(tmp_path):
 
 
 def test_guard_takes_an_environment_and_a_docker_archive(tmp_path):
-    (tmp_path / "env").mkdir()
+    info = tmp_path / "env/lib/python3.13/site-packages/one-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
+    (info / "RECORD").write_text("")
     assert "an environment" in ask("image", "guard", tmp_path / "env")
     ask("image", "guard", python_image().docker_archive(tmp_path / "x.tar"))
+
+
+def test_guard_refuses_a_folder_that_is_nothing(tmp_path):
+    (tmp_path / "empty").mkdir()
+    error = ask("image", "guard", tmp_path / "empty")
+    assert isinstance(error, QualifyError)
+    assert "neither an image nor an environment" in str(error)
 
 
 def test_guard_refuses_a_runtime_that_is_not_there(tmp_path):

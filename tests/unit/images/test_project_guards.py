@@ -135,6 +135,26 @@ def test_what_the_project_does_not_have_is_unknown(change, tmp_path):
     assert judge(made, tmp_path)["versions"].outcome is Outcome.UNKNOWN
 
 
+def test_an_image_of_ours_that_names_no_lock_is_refused(tmp_path):
+    made = project_image()
+    for label in ("qualify.lock.llama-cpp-cpu", "qualify.runtime"):
+        made.labels.pop(label, None)
+    found = judge(made, tmp_path)["versions"]
+    assert found.outcome is Outcome.FAILED
+    assert "not from which locks" in found.summary
+
+
+def test_debian_packages_that_cannot_be_compared_are_unknown(tmp_path):
+    made = project_image()
+    made.labels["qualify.lock.debian"] = "sha256:" + "0" * 64
+    found = judge(made, tmp_path / "a")["versions"]
+    assert (found.outcome, "no label names the closure" in found.summary) == (Outcome.UNKNOWN, True)
+    made.labels["qualify.closure"] = "base"
+    project = small_project(tmp_path / "project")
+    found = judge(made, tmp_path / "b", project)["versions"]
+    assert (found.outcome, "cannot be read" in found.summary) == (Outcome.UNKNOWN, True)
+
+
 def test_without_a_project_nothing_of_ours_passes(tmp_path):
     results = judge(project_image(), tmp_path, project=None)
     assert results["versions"].outcome is Outcome.UNKNOWN

@@ -16,8 +16,8 @@ from qualify.pins.depot import (
 )
 from qualify.pins.depot_seed import flat_store_path, folder_store_path
 from qualify.pins.portions import portions
-from qualify.pins.wanted import WantedFile, lock_digests, wanted_sets
-from support.depots import make_depot, wheel_name, write_lock
+from qualify.pins.wanted import WantedFile, lock_digests, not_as_locked, wanted_sets
+from support.depots import make_depot, wheel_bytes, wheel_name, write_lock
 
 FILES = {"a.whl": b"a" * 100, "b-1.deb": b"b" * 2000, "c.whl": b"c"}
 
@@ -127,6 +127,21 @@ def test_a_depot_of_another_lock_is_told_from_the_projects(depot):
     assert other_locks(index, same) == []
     (problem,) = other_locks(index, {"demo": "sha256:" + "0" * 64})
     assert (problem.kind, problem.name) == ("other-lock", "demo")
+    (problem,) = other_locks(index, {})
+    assert problem.detail == "the project has no lock of this name"
+
+
+def test_an_index_that_lists_other_files_than_its_lock_is_found(tmp_path):
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    wheel = wheel_name("one")
+    lock = write_lock(locks, "demo", {"one": (wheel, wheel_bytes("one"))})
+    right = make_depot(tmp_path / "right", {wheel: wheel_bytes("one")}, busybox=False)
+    forged = make_depot(tmp_path / "forged", {wheel: wheel_bytes("one", size=9)}, busybox=False)
+    as_locked = {"demo": right.sets["demo"].model_copy(update={"digest": lock.digest})}
+    for index, expected in ((right, []), (forged, [("not-as-locked", wheel)])):
+        found = not_as_locked(index.model_copy(update={"sets": as_locked}), locks, ["demo"])
+        assert [(each.kind, each.name) for each in found] == expected
 
 
 def test_only_the_first_ten_are_listed():

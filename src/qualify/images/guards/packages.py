@@ -29,9 +29,12 @@ def versions(subject: Subject) -> GuardResult:
     """Exactly what the locks hold is installed: nothing else, nothing less, no other version."""
     name, expected = "versions", subject.expected
     missing = [each for each in (expected.runtime_missing, *expected.locks_missing) if each]
+    missing += _debian_unknown(subject)
     if missing:
         return unknown(name, missing[0], missing)
     if not expected.locks and not (expected.runtime and expected.runtime.packages):
+        if expected.ours:
+            return failed(name, "it says that this project built it, and not from which locks")
         return not_applicable(name, f"no lock or runtime is named; {_told(subject)}")
     wrong = [*_lock_digests(subject), *_python_differences(subject), *_debian_differences(subject)]
     if wrong:
@@ -39,6 +42,17 @@ def versions(subject: Subject) -> GuardResult:
     sets = ", ".join(expected.locks) or "the runtime's packages"
     debian = f", {counted(len(subject.debian), 'Debian package')}" if subject.debian else ""
     return passed(name, f"{_told(subject)} as in {sets}{debian}")
+
+
+def _debian_unknown(subject: Subject) -> Iterator[str]:
+    """Why Debian packages that a label speaks of cannot be compared."""
+    expected = subject.expected
+    if "debian" not in expected.label_digests:
+        return
+    if expected.debian is None:
+        yield "the project's lock of Debian packages cannot be read"
+    elif expected.closure is None:
+        yield "no label names the closure of Debian packages"
 
 
 def _told(subject: Subject) -> str:
