@@ -15,7 +15,7 @@ import multiprocessing
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing.pool import AsyncResult
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import PurePosixPath
 
 _UNCHECKED = (1).to_bytes(4, "little")
@@ -56,14 +56,13 @@ def with_bytecode[Item](
 
     `source_of` gives the absolute path and the bytes of an item that is to be compiled, `None` for
     any other. Compiles ahead in `workers` processes and holds a few hundred kilobytes of source for
-    each at a time.
+    each at a time. The processes start afresh: a copy of one with threads could wait for ever for
+    a lock that a thread held. One that dies ends the work with an error.
     """
-    with multiprocessing.get_context("fork").Pool(max(1, workers)) as pool:
-        waiting: deque[tuple[list[tuple[Item, int | None]], AsyncResult[list[bytes | None]]]] = (
-            deque()
-        )
+    with ProcessPoolExecutor(max(1, workers), multiprocessing.get_context("spawn")) as pool:
+        waiting: deque[tuple[list[tuple[Item, int | None]], Future[list[bytes | None]]]] = deque()
         for batch, sources in _batches(items, source_of):
-            waiting.append((batch, pool.apply_async(_compile_all, (sources,))))
+            waiting.append((batch, pool.submit(_compile_all, sources)))
             if len(waiting) > _BATCHES:
                 yield from _done(*waiting.popleft())
         while waiting:
@@ -92,9 +91,9 @@ def _batches[Item](
 
 
 def _done[Item](
-    batch: list[tuple[Item, int | None]], result: AsyncResult[list[bytes | None]]
+    batch: list[tuple[Item, int | None]], result: Future[list[bytes | None]]
 ) -> Iterator[tuple[Item, bytes | None]]:
-    made = result.get()
+    made = result.result()
     for item, index in batch:
         yield item, None if index is None else made[index]
 
