@@ -92,6 +92,22 @@ def vllm(
     )
 
 
+def vllm_cpu(*, cache_gib: int, context: int, row: dict[str, Any] | None = None) -> Configuration:
+    """A vLLM row on processors, with that much of a cache and that context."""
+    return vllm(
+        row={"context_tokens": context, "tensor_parallel": 1, **(row or {})},
+        runtime={
+            "cuda": None,
+            "minimum_driver": None,
+            "minimum_compute_capability": None,
+            "quantizations": (),
+            "vllm": {"cpu_kv_cache_gib": cache_gib},
+        },
+        model={"architecture": QWEN | {"trained_context": 65536}},
+        platform={"gpu": None, "driver": None, "minimum_memory_mib": 16000},
+    )
+
+
 def endpoint(url: str, **launch: Any) -> Configuration:
     """A row on somebody else's service."""
     section = {"url": url, "provider": "somebody", "model_name": "their-model", **launch}

@@ -33,7 +33,7 @@ if how.get("children"):
     # As EngineCore and its workers are: processes of their own that ignore SIGTERM.
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     made = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
-    Path(options.model, "children").write_text(" ".join(str(each.pid) for each in made))
+    Path(os.environ["TMPDIR"], "children").write_text(" ".join(str(each.pid) for each in made))
 sys.stderr.write(how.get("log", "")); sys.stderr.flush()
 if "exit" in how:
     sys.exit(how["exit"])

@@ -112,10 +112,10 @@ def _require_packages(
 
 def _versions_in(root: ImageRoot) -> Callable[[str], str | None]:
     """Tells the version of a distribution that is installed in the image, from its metadata."""
-    found = {
-        _normal(each.name): each.version
-        for each in metadata.distributions(path=[str(p) for p in site_folders(root.path)])
-    }
+    found: dict[str, str] = {}
+    for each in metadata.distributions(path=[str(p) for p in site_folders(root.path)]):
+        # Python imports the first that it finds; a later one of the same name is never used.
+        found.setdefault(_normal(each.name), each.version)
     return lambda name: found.get(_normal(name))
 
 

@@ -23,7 +23,7 @@ from qualify.runtimes.admission_reasons import RefusalReason, refusal
 from qualify.runtimes.admission_sharding import problems, valid_sizes
 from qualify.runtimes.engine import ENGINES
 from qualify.runtimes.llama_cpp import TOOL_PARSER
-from qualify.runtimes.memory import CONTEXT_STEP, estimate_memory, largest_context
+from qualify.runtimes.memory import CONTEXT_STEP, estimate_memory, largest_context, whole_requests
 
 if TYPE_CHECKING:
     from qualify.manifests.configuration import Configuration
@@ -195,7 +195,7 @@ def _memory(configuration: Configuration) -> Iterator[RefusalReason]:
     if estimate is None or estimate.weights_mib is None:
         return
     gpu = configuration.platform.gpu
-    fits = estimate.fits(row.context_tokens or CONTEXT_STEP, row.slots)
+    fits = estimate.fits(row.context_tokens or CONTEXT_STEP, whole_requests(configuration))
     if fits is None and gpu is not None:
         fits = estimate.weights_mib + estimate.other_mib <= estimate.available_mib
     if fits is not False or (row.context_tokens is None and gpu is None):

@@ -117,7 +117,17 @@ def estimate_memory(configuration: Configuration) -> MemoryEstimate | None:
     )
     if row.context_tokens is None:
         return estimate
-    return replace(estimate, kv_cache_mib=estimate.cache_mib(row.context_tokens, row.slots))
+    needed = estimate.cache_mib(row.context_tokens, whole_requests(configuration))
+    return replace(estimate, kv_cache_mib=needed)
+
+
+def whole_requests(configuration: Configuration) -> int:
+    """Requests of the whole context that the cache must hold at once for the engine to start.
+
+    llama.cpp lays out the context of every slot. vLLM demands room for one request and lets others
+    wait ("To serve at least one request with the model's max seq len").
+    """
+    return 1 if configuration.runtime.engine is EngineKind.VLLM else configuration.row.slots
 
 
 def largest_context(configuration: Configuration) -> int | None:
@@ -128,7 +138,8 @@ def largest_context(configuration: Configuration) -> int | None:
     estimate, model = estimate_memory(configuration), configuration.model
     if estimate is None or model is None or model.architecture is None:
         return None
-    return estimate.largest_context(configuration.row.slots, model.architecture.trained_context)
+    requests = whole_requests(configuration)
+    return estimate.largest_context(requests, model.architecture.trained_context)
 
 
 def weight_bytes(model: Model | None) -> int | None:

@@ -108,6 +108,8 @@ class VllmEngine(LocalEngine):
         self._configuration = configuration
         self._model = configuration.model
         self._folder = model_path
+        self._listed = private / "model"
+        """Links to the files that the manifest lists: all that the server sees of the snapshot."""
         self._sockets: Path | None = None
 
     def program(self) -> list[str]:
@@ -117,7 +119,7 @@ class VllmEngine(LocalEngine):
     def instructions(self) -> dict[str, Any]:
         """The command's arguments, the model's place, and the packages whose versions are asked."""
         return {
-            "model": str(self._folder) if self._root is None else MODEL,
+            "model": str(self._listed) if self._root is None else MODEL,
             "arguments": self._launch["arguments"],
             "packages": sorted(
                 {*DISTRIBUTIONS, "torch", *(p.name for p in self._configuration.runtime.packages)}
@@ -147,6 +149,7 @@ class VllmEngine(LocalEngine):
                 where=str(folder) if folder is not None else f"model {self.model_name}",
                 fix=f"run: qualify model acquire {self.model_name}",
             )
+        self._link_listed(folder)
         if self._root is None and self._sockets is None:
             # A path of a socket has at most 107 characters; that of a run's folder is longer.
             self._sockets = Path(tempfile.mkdtemp(prefix="qualify-", dir="/tmp"))
@@ -155,6 +158,22 @@ class VllmEngine(LocalEngine):
         except BaseException:
             self._forget_sockets()
             raise
+
+    def _link_listed(self, folder: Path) -> None:
+        """A file that the digest does not bind, such as another template, must not be served."""
+        shutil.rmtree(self._listed, ignore_errors=True)
+        try:
+            for file in self._model.files:
+                link = self._listed / file.path
+                link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                link.symlink_to((folder / file.path).resolve())
+        except OSError as error:
+            raise EngineFault(
+                "cannot-start",
+                f"the model's files cannot be linked: {error.strerror or error}",
+                where=str(self._listed),
+                fix="check free disk space",
+            ) from error
 
     def stop(self) -> None:
         """Stop every process of the server and remove its sockets."""
@@ -228,9 +247,8 @@ class VllmEngine(LocalEngine):
 
     def _template(self, root: str, deadline: float) -> str | None:
         """Digest of the model's own template, once the server is seen to use it."""
-        assert self._folder is not None
         try:
-            own = own_template(self._folder)
+            own = own_template(self._listed)
         except (OSError, ValueError) as error:
             raise self._fault("model-unreadable", f"the model's template: {error}") from error
         launch = self._configuration.runtime.vllm
@@ -249,7 +267,7 @@ class VllmEngine(LocalEngine):
             return [int(token) for token in answer["tokens"]]
 
         try:
-            same = in_force(self._folder, own, tokens)
+            same = in_force(self._listed, own, tokens)
         except (TypeError, KeyError, ValueError) as error:
             raise self._fault("garbage", "the server's tokens are not understood") from error
         if same is False:

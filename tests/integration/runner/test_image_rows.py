@@ -12,7 +12,7 @@ from qualify.images.errors import ImageFault, ImageTampered
 from qualify.manifests.configuration import resolve
 from qualify.pins.debian import read_debian_lock
 from qualify.pins.locks import read_lock
-from qualify.runner.image_place import VARIABLE, image_place
+from qualify.runner.image_place import VARIABLE, _versions_in, image_place
 from qualify.runtimes import contained
 from support.images import ImageBuilder, distribution, file, folder, link
 
@@ -96,6 +96,17 @@ def test_an_image_of_another_runtime_or_lock_is_refused(catalog, written, name, 
 def test_packages_are_looked_at_whatever_the_labels_say(catalog, written, version):
     with pytest.raises(UsageError, match="not as locked in llama-cpp-cpu"):
         place(catalog, written(packages={"xllamacpp": version}))
+
+
+def test_the_package_that_python_would_import_is_the_one_looked_at(tmp_path):
+    for place_, version in (
+        ("usr/local/lib/python3.13/dist-packages", "1.0"),
+        ("usr/lib/python3/dist-packages", "2.0"),
+    ):
+        info = tmp_path / place_ / f"pkg-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: pkg\nVersion: {version}\n")
+    assert _versions_in(contained.ImageRoot(tmp_path, "sha256:" + "0" * 64))("pkg") == "1.0"
 
 
 def test_a_tampered_image_is_refused(catalog, written):

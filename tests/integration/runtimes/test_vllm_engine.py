@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,16 @@ def test_a_snapshot_that_is_not_whole_is_not_started(tmp_path):
     assert not list(tmp_path.glob("vllm-*.log"))
 
 
+def test_a_file_that_the_manifest_does_not_list_is_not_served(engine, tmp_path):
+    of = configuration()
+    only = tuple(f for f in of.model.files if f.path == "double.json")
+    of = replace(of, model=of.model.model_copy(update={"files": only}))
+    # The folder holds a template that no digest binds: it must neither be used nor be recorded.
+    assert fault_of(engine(of=of)).reason_code == "no-chat-template"
+    assert (tmp_path / "model/chat_template.jinja").is_file()
+    assert sorted(p.name for p in (tmp_path / "private/model").iterdir()) == ["double.json"]
+
+
 def test_a_model_without_a_template_is_refused(engine, tmp_path):
     started = engine()
     (tmp_path / "model/chat_template.jinja").unlink()
@@ -149,7 +160,7 @@ def test_every_process_and_the_sockets_are_gone_after_a_stop(engine, tmp_path):
     started = engine(children=True)
     started.wait_ready()
     sockets, leader = started._sockets, started._child.pid
-    children = [int(pid) for pid in (tmp_path / "model/children").read_text().split()]
+    children = [int(pid) for pid in (tmp_path / "private/children").read_text().split()]
     assert sockets.is_dir()
     assert all(Path(f"/proc/{pid}").exists() for pid in children)
     started.stop()
@@ -163,7 +174,7 @@ def test_a_server_that_fails_leaves_no_process_either(engine, tmp_path):
     fault = fault_of(started)
     assert fault.reason_code == "died-at-start"
     assert "something unheard of" in str(fault)
-    children = [int(pid) for pid in (tmp_path / "model/children").read_text().split()]
+    children = [int(pid) for pid in (tmp_path / "private/children").read_text().split()]
     assert not any(alive(pid) for pid in (leader, *children))
 
 

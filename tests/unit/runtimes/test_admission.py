@@ -142,6 +142,12 @@ def test_a_sound_row_on_accelerators_is_admitted():
             rows.llama_cpp(row={"slots": 8}),
             rows.llama_cpp(row={"slots": 2}),
         ),
+        (
+            "memory-too-small",
+            # 1 GiB holds 37,449 tokens of this model; vLLM lets further requests wait.
+            rows.vllm_cpu(row={"slots": 8}, cache_gib=1, context=40960),
+            rows.vllm_cpu(row={"slots": 8}, cache_gib=1, context=32768),
+        ),
     ],
 )
 def test_each_contradiction_has_its_reason(code, refused, admitted):

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from qualify.core.errors import UsageError
+from qualify.core.status import EngineKind
 from qualify.runtimes.engine import ENGINES, make_engine
 from support import rows
 
@@ -33,6 +34,7 @@ def test_the_relay_imports_aiohttp_only_when_it_starts():
 def test_every_registered_engine_is_made(tmp_path):
     made = [
         rows.llama_cpp(),
+        rows.vllm(),
         rows.endpoint("http://127.0.0.1:1/v1"),
         rows.scripted([{"text": "a"}]),
     ]
@@ -43,7 +45,8 @@ def test_every_registered_engine_is_made(tmp_path):
         engine.stop()
 
 
-def test_an_engine_that_is_not_here_is_a_usage_error(tmp_path):
+def test_an_engine_that_is_not_here_is_a_usage_error(tmp_path, monkeypatch):
+    monkeypatch.delitem(ENGINES, EngineKind.VLLM)
     with pytest.raises(UsageError, match="vllm cannot be started"):
         make_engine(rows.vllm(), model_path=None, private=tmp_path, startup_budget_s=1)
 
