@@ -16,6 +16,9 @@ from qualify.core.status import CheckOutcome, EvidenceClass, TrialOutcome
 from qualify.evidence.records import Reservation, Trial
 from qualify.manifests.kinds import Budgets, Scenario
 
+GRADING_VERSION = 1
+"""Raised whenever a record may be judged otherwise than before: kept judgements are made anew."""
+
 
 class Grade(StrEnum):
     """What a trial counts as. Everything but `running` stays in the denominator."""
@@ -59,10 +62,44 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Graded:
-    """A trial with its grade, its faults, and the outcome of each required check."""
+class Judgement:
+    """What a trial's record says for itself, whatever time it is: the part of a grade that can be
+    kept beside the record. Of equal judgements it is enough to keep one and to count.
+    """
 
-    evidence: TrialEvidence
+    grade: Grade
+    faults: tuple[Fault, ...]
+    checks: tuple[tuple[str, CheckOutcome], ...]
+    """The outcome of each required check."""
+
+
+@dataclass(frozen=True)
+class TrialFacts:
+    """What a verdict needs to know of one trial."""
+
+    trial: str
+    seq: int
+    """Position of the reservation in its ledger: the order of trials."""
+    ordinal: int
+    started: datetime
+    ended: datetime
+    """The reservation's time while there is no end."""
+    judgement: Judgement
+    """Of a trial without an end: incomplete."""
+    variant: str | None = None
+    notes: tuple[str, ...] = ()
+    """Codes of notes: what a reader of the verdict should know, though it blocks nothing."""
+    running: bool = False
+    """A process holds its lock now."""
+    wall_time_s: int = 0
+    """The scenario's limit, from which a trial that is held open is overdue."""
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A trial with its grade at one moment, its faults, and the outcome of each required check."""
+
+    evidence: TrialFacts
     grade: Grade
     faults: tuple[Fault, ...]
     checks: tuple[tuple[str, CheckOutcome], ...]
@@ -72,47 +109,73 @@ class Graded:
     @property
     def clean(self) -> bool:
         """Passed, and nothing speaks against it but perhaps its age."""
-        return self.grade is Grade.PASSED and not self.faults
+        return is_clean(self.grade, self.faults)
+
+
+def is_clean(grade: Grade, faults: tuple[Fault, ...]) -> bool:
+    """Passed, and nothing speaks against it."""
+    return grade is Grade.PASSED and not faults
+
+
+def judge(reservation: Reservation, end: Trial | None, scenario: Scenario) -> Judgement:
+    """Judge a trial of `scenario` from its record. Depends on nothing else, not on the time."""
+    required = tuple(dict.fromkeys((*scenario.checks, *reservation.required_checks)))
+    outcomes = _check_outcomes(end, required)
+    checks = tuple(outcomes.items())
+    if end is None:
+        return Judgement(Grade.INCOMPLETE, (Fault("incomplete-trial"),), checks)
+    faults = [
+        *_check_faults(end, required, outcomes),
+        *_budget_faults(end, scenario.budgets),
+        *_observation_faults(reservation, end),
+    ]
+    return Judgement(_result(end, outcomes, faults), tuple(faults), checks)
+
+
+def facts(evidence: TrialEvidence, scenario: Scenario) -> TrialFacts:
+    """What a verdict needs to know of a trial of `scenario`."""
+    end = evidence.end
+    return TrialFacts(
+        evidence.trial,
+        evidence.seq,
+        evidence.reservation.ordinal,
+        evidence.started,
+        evidence.ended,
+        judge(evidence.reservation, end, scenario),
+        variant=end.variant if end else None,
+        notes=notes(end) if end else (),
+        running=evidence.running,
+        wall_time_s=scenario.budgets.wall_time_s,
+    )
+
+
+def notes(end: Trial) -> tuple[str, ...]:
+    """What a reader of the verdict should know of a trial, though it blocks nothing."""
+    found = ("unconfined",) if end.enforcement.sandbox == "none" else ()
+    return (*found, "declared-endpoint") if end.engine.remote else found
 
 
 def grade(
-    evidence: TrialEvidence,
-    scenario: Scenario,
-    now: datetime,
-    freshness_days: int,
-    future_tolerance_s: int,
+    evidence: TrialFacts, now: datetime, freshness_days: int, future_tolerance_s: int
 ) -> Graded:
-    """Judge one trial of `scenario` at `now`."""
-    end = evidence.end
+    """What a trial counts as at `now`."""
+    judgement = evidence.judgement
+    result, faults = judgement.grade, judgement.faults
     oldest = min(evidence.started, evidence.ended)
     fresh = now - oldest <= timedelta(days=freshness_days)
-    required = tuple(dict.fromkeys((*scenario.checks, *evidence.reservation.required_checks)))
-    outcomes = _check_outcomes(end, required)
-    faults: list[Fault] = []
-    newest = max(evidence.started, evidence.ended)
-    if newest - now > timedelta(seconds=future_tolerance_s):
-        faults.append(Fault("future-time"))
-    if end is None:
-        result = _unfinished(evidence, scenario, now, faults)
-    else:
-        faults += _check_faults(end, required, outcomes)
-        faults += _budget_faults(end, scenario.budgets)
-        faults += _observation_faults(evidence.reservation, end)
-        result = _result(end, outcomes, faults)
-    return Graded(evidence, result, tuple(faults), tuple(outcomes.items()), fresh)
+    if result is Grade.INCOMPLETE and evidence.running:
+        result, faults = _held_open(evidence, now)
+    if max(evidence.started, evidence.ended) - now > timedelta(seconds=future_tolerance_s):
+        faults = (Fault("future-time"), *faults)
+        result = Grade.UNKNOWN if result is Grade.PASSED else result
+    return Graded(evidence, result, faults, judgement.checks, fresh)
 
 
-def _unfinished(
-    evidence: TrialEvidence, scenario: Scenario, now: datetime, faults: list[Fault]
-) -> Grade:
-    if not evidence.running:
-        faults.append(Fault("incomplete-trial"))
-        return Grade.INCOMPLETE
+def _held_open(evidence: TrialFacts, now: datetime) -> tuple[Grade, tuple[Fault, ...]]:
     # A trial that is held open for ever must not keep its failure out of the count.
-    if now - evidence.started > timedelta(seconds=2 * scenario.budgets.wall_time_s):
-        faults.append(Fault("overdue"))
-        return Grade.UNKNOWN
-    return Grade.RUNNING
+    if now - evidence.started > timedelta(seconds=2 * evidence.wall_time_s):
+        return Grade.UNKNOWN, (Fault("overdue"),)
+    return Grade.RUNNING, ()
 
 
 def _check_outcomes(end: Trial | None, required: tuple[str, ...]) -> dict[str, CheckOutcome]:

@@ -5,17 +5,25 @@ Pure, like the rules: entries, the question "does this trial run now?" and the t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from qualify.assessment.grading import TrialEvidence
-from qualify.assessment.rules import Assessment, Sequenced, SuiteLike, assess
+from qualify.assessment.cases import (
+    NAMED_TRIALS,
+    Case,
+    CaseTrials,
+    EvidenceSource,
+    Sequenced,
+    Window,
+)
+from qualify.assessment.grading import Judgement, TrialEvidence, TrialFacts, facts
+from qualify.assessment.rules import Assessment, SuiteLike, assess
 from qualify.evidence.ledger import StoredEntry
 from qualify.evidence.records import Refusal, Reservation, StartFailure, Trial
-from qualify.manifests.kinds import Policy, Row
+from qualify.manifests.kinds import Policy, Row, Scenario
 
 
 class ConfigurationLike(Protocol):
@@ -29,45 +37,93 @@ class ConfigurationLike(Protocol):
 
 @dataclass
 class Evidence:
-    """What a ledger says of each configuration, in one index."""
+    """What a ledger says of each configuration, in memory (an `EvidenceSource`)."""
 
-    trials: list[TrialEvidence] = field(default_factory=list)
-    by_configuration: dict[str, list[TrialEvidence]] = field(
+    trials_by_case: dict[Case, list[TrialEvidence]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    by_row: dict[str, list[TrialEvidence]] = field(default_factory=lambda: defaultdict(list))
-    refusals: dict[str, list[Sequenced[Refusal]]] = field(default_factory=lambda: defaultdict(list))
-    start_failures: dict[str, list[Sequenced[StartFailure]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    by_configuration: dict[str, set[Case]] = field(default_factory=lambda: defaultdict(set))
+    by_row: dict[str, set[Case]] = field(default_factory=lambda: defaultdict(set))
+    refusals: dict[str, Sequenced[Refusal]] = field(default_factory=dict)
+    start_failures: dict[str, Sequenced[StartFailure]] = field(default_factory=dict)
 
-    def of(self, row: str, configuration: str) -> list[TrialEvidence]:
-        """Trials of a configuration, and of the row's former ones."""
-        found = {t.trial: t for t in self.by_row.get(row, ())}
-        found.update((t.trial, t) for t in self.by_configuration.get(configuration, ()))
-        return list(found.values())
-
-    def assess(
-        self,
-        row: str,
-        configuration: str,
-        suite: SuiteLike,
-        policy: Policy,
-        now: datetime,
-        *,
-        what_if: bool = False,
-    ) -> Assessment:
-        """The verdict on one row's configuration for one suite."""
-        return assess(
-            configuration,
-            suite,
-            self.of(row, configuration),
-            self.refusals.get(configuration, ()),
-            self.start_failures.get(configuration, ()),
-            policy,
-            now,
-            what_if=what_if,
+    @property
+    def all_trials(self) -> list[TrialEvidence]:
+        """Every trial, oldest first."""
+        return sorted(
+            (t for trials in self.trials_by_case.values() for t in trials), key=lambda t: t.seq
         )
+
+    def add(self, trial: TrialEvidence) -> None:
+        """Take in one trial."""
+        held = trial.reservation
+        case = Case(
+            held.row,
+            held.configuration,
+            held.suite,
+            held.suite_digest,
+            held.scenario,
+            held.evidence_class,
+            held.experimental,
+        )
+        self.trials_by_case[case].append(trial)
+        self.by_configuration[case.configuration].add(case)
+        self.by_row[case.row].add(case)
+
+    def add_refusal(self, seq: int, entry: Refusal) -> None:
+        """Take in a refusal; the newest of a configuration is kept."""
+        known = self.refusals.get(entry.configuration)
+        if known is None or known.seq < seq:
+            self.refusals[entry.configuration] = Sequenced(seq, entry)
+
+    def add_start_failure(self, seq: int, entry: StartFailure) -> None:
+        """Take in an engine that did not start; the newest of a configuration is kept."""
+        known = self.start_failures.get(entry.configuration)
+        if known is None or known.seq < seq:
+            self.start_failures[entry.configuration] = Sequenced(seq, entry)
+
+    def of_configuration(self, configuration: str) -> list[TrialEvidence]:
+        """The trials of one configuration, newest first."""
+        return self._sorted(self.by_configuration.get(configuration, ()))
+
+    def cases(self, row: str, configuration: str) -> Sequence[Case]:
+        """As `EvidenceSource`."""
+        return [*self.by_row.get(row, set()) | self.by_configuration.get(configuration, set())]
+
+    def trials(self, cases: Sequence[Case], scenario: Scenario, window: Window) -> CaseTrials:
+        """As `EvidenceSource`."""
+        single: list[TrialFacts] = []
+        others: Counter[Judgement] = Counter()
+        newest = 0
+        for trial in self._sorted(cases):
+            known = facts(trial, scenario)
+            newest += trial.end is not None
+            future = max(known.started, known.ended) > window.latest
+            if trial.end is None or future or newest <= window.newest:
+                single.append(known)
+            elif min(known.started, known.ended) >= window.oldest:
+                others[known.judgement] += 1
+        return CaseTrials(tuple(single), tuple(others.items()))
+
+    def named(self, cases: Sequence[Case]) -> tuple[str, ...]:
+        """As `EvidenceSource`."""
+        return tuple(t.trial for t in self._sorted(cases)[:NAMED_TRIALS])
+
+    def newest_seq(self, configuration: str) -> int:
+        """As `EvidenceSource`."""
+        return max((t.seq for t in self.of_configuration(configuration)), default=-1)
+
+    def refusal(self, configuration: str) -> Sequenced[Refusal] | None:
+        """As `EvidenceSource`."""
+        return self.refusals.get(configuration)
+
+    def start_failure(self, configuration: str) -> Sequenced[StartFailure] | None:
+        """As `EvidenceSource`."""
+        return self.start_failures.get(configuration)
+
+    def _sorted(self, cases: Iterable[Case]) -> list[TrialEvidence]:
+        found = (t for case in cases for t in self.trials_by_case.get(case, ()))
+        return sorted(found, key=lambda t: t.seq, reverse=True)
 
 
 def collect(entries: Iterable[StoredEntry], running: Callable[[str], bool]) -> Evidence:
@@ -82,34 +138,29 @@ def collect(entries: Iterable[StoredEntry], running: Callable[[str], bool]) -> E
         elif isinstance(entry, Trial):
             ends[entry.trial] = entry
         elif isinstance(entry, Refusal):
-            evidence.refusals[entry.configuration].append(Sequenced(stored.seq, entry))
+            evidence.add_refusal(stored.seq, entry)
         elif isinstance(entry, StartFailure):
-            evidence.start_failures[entry.configuration].append(Sequenced(stored.seq, entry))
+            evidence.add_start_failure(stored.seq, entry)
     for trial, (seq, reservation) in reserved.items():
         end = ends.get(trial)
-        made = TrialEvidence(trial, seq, reservation, end, end is None and running(trial))
-        evidence.trials.append(made)
-        evidence.by_configuration[reservation.configuration].append(made)
-        evidence.by_row[reservation.row].append(made)
+        evidence.add(TrialEvidence(trial, seq, reservation, end, end is None and running(trial)))
     return evidence
 
 
 def assess_rows(
     configurations: Iterable[ConfigurationLike],
     suites: Mapping[str, SuiteLike],
-    entries: Iterable[StoredEntry],
+    evidence: EvidenceSource,
     policy: Policy,
     now: datetime,
-    running: Callable[[str], bool],
 ) -> dict[tuple[str, str], Assessment]:
-    """The verdict for every (row, suite) that the rows list. Raises as the ledger's `entries`."""
-    evidence = collect(entries, running)
+    """The verdict for every (row, suite) that the rows list."""
     verdicts: dict[tuple[str, str], Assessment] = {}
     for configuration in configurations:
         row = configuration.row
         wanted: Sequence[str] = row.suites
         for suite in wanted:
-            verdicts[row.id, suite] = evidence.assess(
-                row.id, configuration.digest, suites[suite], policy, now
+            verdicts[row.id, suite] = assess(
+                row.id, configuration.digest, suites[suite], evidence, policy, now
             )
     return verdicts

@@ -11,17 +11,17 @@ promotes itself: every assessment says `automatic_promotion_allowed: false`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from qualify.assessment.grading import Fault, Grade, Graded, TrialEvidence, grade
+from qualify.assessment.cases import NAMED_TRIALS, Case, EvidenceSource, Window
+from qualify.assessment.grading import Fault, Grade, Graded, grade, is_clean
 from qualify.assessment.intervals import pass_rate_interval
 from qualify.assessment.reasons import PRECEDENCE, Reason
 from qualify.core.clock import format_time
 from qualify.core.status import CheckOutcome, EvidenceClass, RowStatus
-from qualify.evidence.records import Refusal, StartFailure, Trial
 from qualify.manifests.configuration import policy_digest
 from qualify.manifests.kinds import Policy, Scenario
 
@@ -53,14 +53,6 @@ class SuiteLike(Protocol):
 
 
 @dataclass(frozen=True)
-class Sequenced[R: (Refusal, StartFailure)]:
-    """An entry that is no trial, with its position in the ledger."""
-
-    seq: int
-    entry: R
-
-
-@dataclass(frozen=True)
 class ScenarioResult:
     """The verdict on one scenario. Counts cover all trials in the policy's window."""
 
@@ -69,18 +61,12 @@ class ScenarioResult:
     passed: int
     total: int
     trials: tuple[Graded, ...]
-    """All counted trials, newest first, also those that have left the window."""
+    """The trials that were looked at one by one, newest first: the newest, every open one, and
+    those from the future. Trials that run now are no part of any count."""
     newest: tuple[Graded, ...]
-    """The newest ones, on which the verdict stands."""
-
-    def check_counts(self) -> dict[str, dict[str, int]]:
-        """For each required check: how many trials in the window passed, failed, gave no answer."""
-        counts: dict[str, dict[str, int]] = {}
-        for graded in self.trials:
-            for name, outcome in graded.checks if graded.fresh else ():
-                line = counts.setdefault(name, {word.value: 0 for word in CheckOutcome})
-                line[outcome.value] += 1
-        return counts
+    """The newest with an end, on which the verdict stands."""
+    check_counts: Mapping[str, Mapping[str, int]]
+    """For each required check: how many trials in the window passed, failed, gave no answer."""
 
 
 @dataclass(frozen=True)
@@ -136,48 +122,42 @@ class Assessment:
 
 
 def assess(
+    row: str,
     configuration: str,
     suite: SuiteLike,
-    trials: Iterable[TrialEvidence],
-    refusals: Iterable[Sequenced[Refusal]],
-    start_failures: Iterable[Sequenced[StartFailure]],
+    evidence: EvidenceSource,
     policy: Policy,
     now: datetime,
     *,
     what_if: bool = False,
 ) -> Assessment:
-    """Judge `configuration` for `suite` at `now`.
+    """Judge `configuration` of `row` for `suite` at `now`.
 
-    `trials` may hold trials of other configurations and suites (the row's former ones): they are
-    never counted and only explain why there are none. The same holds for the other two.
+    Trials of the row's former configurations and of former suites are never counted and only
+    explain why there are none.
     """
-    everything = sorted(trials, key=lambda t: t.seq, reverse=True)
-    own = [t for t in everything if t.reservation.configuration == configuration]
+    everything = evidence.cases(row, configuration)
+    own = [c for c in everything if c.configuration == configuration]
     names = {scenario.id for scenario in suite.scenarios}
-    cases = [
-        t
-        for t in own
-        if t.reservation.suite_digest == suite.digest and t.reservation.scenario in names
-    ]
-    regular = [t for t in cases if not t.reservation.experimental]
+    cases = [c for c in own if c.suite_digest == suite.digest and c.scenario in names]
+    regular = [c for c in cases if not c.experimental]
     evidence_class = next(
-        (c for c in _STRONGEST_FIRST for t in regular if t.reservation.evidence_class is c), None
+        (cls for cls in _STRONGEST_FIRST for c in regular if c.evidence_class is cls), None
     )
-    counted = [t for t in regular if t.reservation.evidence_class is evidence_class]
-    reasons = _admission_reasons(configuration, own, refusals, start_failures)
+    counted = [c for c in regular if c.evidence_class is evidence_class]
+    reasons = _admission_reasons(configuration, evidence)
     results: list[ScenarioResult] = []
     if not regular:
-        reasons += _why_untested(everything, own, cases, suite) if not reasons else []
+        reasons += _why_untested(everything, own, cases, suite, evidence) if not reasons else []
     else:
         for scenario in suite.scenarios:
-            result, found = _judge_scenario(scenario, counted, policy, now)
+            of_scenario = [c for c in counted if c.scenario == scenario.id]
+            result, found = _judge_scenario(scenario, of_scenario, evidence, policy, now)
             results.append(result)
             reasons += found
-        left_out = tuple(
-            t.trial for t in regular if t.reservation.evidence_class is not evidence_class
-        )
+        left_out = [c for c in regular if c.evidence_class is not evidence_class]
         if left_out:
-            reasons.append(Reason("other-evidence-class", trials=left_out))
+            reasons.append(Reason("other-evidence-class", trials=evidence.named(left_out)))
     if evidence_class in _CANNOT_QUALIFY:
         used = tuple(g.evidence.trial for r in results for g in r.newest)
         reasons.append(Reason(_CANNOT_QUALIFY[evidence_class], trials=used))
@@ -209,77 +189,114 @@ def _rank(reason: Reason) -> int:
     return len(PRECEDENCE) if status is None else PRECEDENCE.index(status)
 
 
-def _admission_reasons(
-    configuration: str,
-    own: list[TrialEvidence],
-    refusals: Iterable[Sequenced[Refusal]],
-    start_failures: Iterable[Sequenced[StartFailure]],
-) -> list[Reason]:
+def _admission_reasons(configuration: str, evidence: EvidenceSource) -> list[Reason]:
     """A refusal or a failed start counts until a later trial shows that the row starts."""
-    newest_trial = own[0].seq if own else -1
+    newest_trial = evidence.newest_seq(configuration)
     reasons = []
-    refused = [r for r in refusals if r.entry.configuration == configuration]
-    if refused and (last := max(refused, key=lambda r: r.seq)).seq > newest_trial:
-        reasons.append(Reason("refused-by-admission", details=last.entry.reasons))
-    failed = [s for s in start_failures if s.entry.configuration == configuration]
-    if failed and (late := max(failed, key=lambda s: s.seq)).seq > newest_trial:
-        reasons.append(Reason("start-failed", details=(late.entry.reason,)))
+    refused = evidence.refusal(configuration)
+    if refused is not None and refused.seq > newest_trial:
+        reasons.append(Reason("refused-by-admission", details=refused.entry.reasons))
+    failed = evidence.start_failure(configuration)
+    if failed is not None and failed.seq > newest_trial:
+        reasons.append(Reason("start-failed", details=(failed.entry.reason,)))
     return reasons
 
 
 def _why_untested(
-    everything: list[TrialEvidence],
-    own: list[TrialEvidence],
-    cases: list[TrialEvidence],
+    everything: Sequence[Case],
+    own: list[Case],
+    cases: list[Case],
     suite: SuiteLike,
+    evidence: EvidenceSource,
 ) -> list[Reason]:
     if cases:
-        return [Reason("experimental", trials=tuple(t.trial for t in cases))]
-    other = tuple(t.trial for t in own if t.reservation.suite == suite.id)
+        return [Reason("experimental", trials=evidence.named(cases))]
+    other = [c for c in own if c.suite == suite.id]
     if other:
-        return [Reason("changed-suite", trials=other)]
-    mine = {t.trial for t in own}
-    former = [t for t in everything if t.trial not in mine and t.reservation.suite == suite.id]
+        return [Reason("changed-suite", trials=evidence.named(other))]
+    former = [c for c in everything if c not in own and c.suite == suite.id]
     if former:
-        return [Reason("changed-configuration", trials=tuple(t.trial for t in former))]
+        return [Reason("changed-configuration", trials=evidence.named(former))]
     return [Reason("no-trials")]
 
 
 def _judge_scenario(
-    scenario: Scenario, counted: list[TrialEvidence], policy: Policy, now: datetime
+    scenario: Scenario,
+    cases: list[Case],
+    evidence: EvidenceSource,
+    policy: Policy,
+    now: datetime,
 ) -> tuple[ScenarioResult, list[Reason]]:
-    """`counted` is newest first."""
-    graded = [
-        grade(t, scenario, now, policy.freshness_days, policy.future_tolerance_s)
-        for t in counted
-        if t.reservation.scenario == scenario.id
-    ]
+    window = Window(
+        newest=policy.trials_needed,
+        oldest=now - timedelta(days=policy.freshness_days),
+        latest=now + timedelta(seconds=policy.future_tolerance_s),
+    )
+    found = evidence.trials(cases, scenario, window)
+    graded = [grade(t, now, policy.freshness_days, policy.future_tolerance_s) for t in found.single]
     ended = tuple(g for g in graded if g.grade is not Grade.RUNNING)
     running = tuple(g.evidence.trial for g in graded if g.grade is Grade.RUNNING)
     newest = ended[: policy.trials_needed]
-    window = [g for g in ended if g.fresh]
-    passed = sum(g.clean for g in window)
+    tally = Tally()
+    for one in ended:
+        if one.fresh:
+            tally.count(one.grade, one.faults, one.checks, 1)
+    for judgement, count in found.others:
+        tally.count(judgement.grade, judgement.faults, judgement.checks, count)
     reasons = _newest_reasons(newest)
     if len(newest) < policy.trials_needed:
         reasons.append(Reason("too-few-trials", trials=tuple(g.evidence.trial for g in newest)))
-    reasons += _share_reasons(window, policy)
+    reasons += _share_reasons(tally, ended, policy)
     if running:
         reasons.append(Reason("running", trials=running))
     reasons = [replace(reason, scenario=scenario.id) for reason in reasons]
-    result = ScenarioResult(scenario.id, status_of(reasons), passed, len(window), ended, newest)
+    result = ScenarioResult(
+        scenario.id,
+        status_of(reasons),
+        tally.passed,
+        tally.total,
+        ended,
+        newest,
+        tally.checks,
+    )
     return result, reasons
 
 
-def _share_reasons(window: list[Graded], policy: Policy) -> list[Reason]:
+class Tally:
+    """Counts of trials in the window. Everything that ended or died is in `total`."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+        self.total = 0
+        self.checks: dict[str, dict[str, int]] = {}
+
+    def count(
+        self,
+        grade: Grade,
+        faults: tuple[Fault, ...],
+        checks: tuple[tuple[str, CheckOutcome], ...],
+        count: int,
+    ) -> None:
+        """Add `count` trials of one kind."""
+        self.total += count
+        self.passed += count * is_clean(grade, faults)
+        self.failed += count * (grade is Grade.FAILED)
+        for name, outcome in checks:
+            line = self.checks.setdefault(name, {word.value: 0 for word in CheckOutcome})
+            line[outcome.value] += count
+
+
+def _share_reasons(tally: Tally, ended: tuple[Graded, ...], policy: Policy) -> list[Reason]:
     """The policy's share of all trials in the window, once there are as many as it needs."""
-    total, passed = len(window), sum(g.clean for g in window)
-    needed = policy.minimum_pass_percent * total
-    if total < policy.trials_needed or passed * 100 >= needed:
+    needed = policy.minimum_pass_percent * tally.total
+    if tally.total < policy.trials_needed or tally.passed * 100 >= needed:
         return []
-    failed = sum(g.grade is Grade.FAILED for g in window)
     # Would it be reached if all that has no answer had passed? Then nothing is lost, only unproven.
-    code = "pass-share-below-policy" if (total - failed) * 100 < needed else "pass-share-unproven"
-    return [Reason(code, trials=tuple(g.evidence.trial for g in window if not g.clean))]
+    lost = (tally.total - tally.failed) * 100 < needed
+    code = "pass-share-below-policy" if lost else "pass-share-unproven"
+    about = tuple(g.evidence.trial for g in ended if g.fresh and not g.clean)
+    return [Reason(code, trials=about[:NAMED_TRIALS])]
 
 
 def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
@@ -287,7 +304,7 @@ def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
     found: dict[str, list[tuple[str, Fault]]] = {}
     variants: set[str] = set()
     for place, graded in enumerate(newest):
-        trial, end = graded.evidence.trial, graded.evidence.end
+        trial, variant = graded.evidence.trial, graded.evidence.variant
         for fault in graded.faults:
             code = fault.code
             if code == "failed":
@@ -295,12 +312,12 @@ def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
             found.setdefault(code, []).append((trial, fault))
         if not graded.fresh:
             found.setdefault("stale", []).append((trial, Fault("stale")))
-        if end is None:
+        if variant is None:
             continue
-        if end.variant in variants:
+        if variant in variants:
             found.setdefault("repeated-variant", []).append((trial, Fault("repeated-variant")))
-        variants.add(end.variant)
-        for note in _notes(end):
+        variants.add(variant)
+        for note in graded.evidence.notes:
             found.setdefault(note, []).append((trial, Fault(note)))
     return [
         Reason(
@@ -311,12 +328,6 @@ def _newest_reasons(newest: tuple[Graded, ...]) -> list[Reason]:
         )
         for code, faults in found.items()
     ]
-
-
-def _notes(end: Trial) -> list[str]:
-    """What a reader of the verdict should know of a trial, though it blocks nothing."""
-    found = ["unconfined"] if end.enforcement.sandbox == "none" else []
-    return [*found, "declared-endpoint"] if end.engine.remote else found
 
 
 def _counts_json(passed: int, total: int) -> dict[str, Any]:
@@ -335,11 +346,11 @@ def _scenario_json(result: ScenarioResult) -> dict[str, Any]:
         "scenario": result.scenario,
         "status": result.status.value,
         **_counts_json(result.passed, result.total),
-        "checks": result.check_counts(),
+        "checks": {name: dict(line) for name, line in result.check_counts.items()},
         "trials": [
             {
                 "trial": graded.evidence.trial,
-                "ordinal": graded.evidence.reservation.ordinal,
+                "ordinal": graded.evidence.ordinal,
                 "ended": format_time(graded.evidence.ended),
                 "grade": graded.grade.value,
                 "fresh": graded.fresh,

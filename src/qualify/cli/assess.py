@@ -34,6 +34,7 @@ def assess(
     """Judge the evidence of ROW. Exit 0 only when it is qualified for every suite asked for."""
     from qualify.assessment.matrix import collect
     from qualify.assessment.rules import DEFAULT_POLICY
+    from qualify.assessment.rules import assess as judge
     from qualify.cli.context import catalog, ledger
     from qualify.cli.tables import print_json
     from qualify.core.clock import Clock
@@ -52,10 +53,11 @@ def assess(
     entries = [e for e in book.entries() if moment is None or _not_after(e, moment)]
     evidence = collect(entries, book.is_running)
     verdicts = [
-        evidence.assess(
+        judge(
             row,
             configuration.digest,
             suite_identity(known, suite),
+            evidence,
             rules,
             moment or Clock().now(),
             what_if=other or at is not None,

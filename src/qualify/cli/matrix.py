@@ -153,6 +153,7 @@ class _View:
 
     def lines(self, rows: list[str]) -> list[Line]:
         """One line for each of the rows and each suite that it lists."""
+        from qualify.assessment.rules import assess
         from qualify.manifests.configuration import resolve, suite_identity
 
         suites = {name: suite_identity(self.catalog, name) for name in self.catalog.suites}
@@ -160,8 +161,13 @@ class _View:
         for name in rows:
             configuration = resolve(self.catalog, name)
             for suite in configuration.row.suites:
-                verdict = self.evidence.assess(
-                    name, configuration.digest, suites[suite], self.policy, self.now
+                verdict = assess(
+                    name,
+                    configuration.digest,
+                    suites[suite],
+                    self.evidence,
+                    self.policy,
+                    self.now,
                 )
                 lines.append(Line(configuration, suite, verdict))
             if not configuration.row.suites:
@@ -173,8 +179,7 @@ class _View:
         from qualify.manifests.configuration import resolve
 
         digest = resolve(self.catalog, row).digest
-        found = self.evidence.by_configuration.get(digest, [])
-        return sorted(found, key=lambda trial: -trial.seq)[:NEWEST]
+        return self.evidence.of_configuration(digest)[:NEWEST]
 
 
 def _filtered(view: _View, filters: dict[str, tuple[str, ...]]) -> list[Line]:

@@ -88,7 +88,7 @@ def _ledger_facts(ledger: Ledger) -> dict[str, Any]:
 
     entries = list(ledger.entries())
     head = ledger.head()
-    trials = collect(entries, ledger.is_running).trials
+    trials = collect(entries, ledger.is_running).all_trials
     genesis = entries[0].entry if entries else None
     return {
         "site": genesis.site if isinstance(genesis, Genesis) else None,

@@ -159,7 +159,7 @@ def verified_files(
 
 def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool) -> int:
     from qualify.assessment.matrix import collect
-    from qualify.assessment.rules import DEFAULT_POLICY
+    from qualify.assessment.rules import DEFAULT_POLICY, assess
     from qualify.cli.run_output import print_summary, summary_json
     from qualify.core.clock import Clock
     from qualify.core.errors import ExitCode
@@ -169,10 +169,11 @@ def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool)
     note = _project(catalog, request)
     ledger = open_ledger(request.results)
     policy = catalog.policy(DEFAULT_POLICY)
-    assessment = collect(ledger.entries(), ledger.is_running).assess(
+    assessment = assess(
         request.row,
         result.configuration.digest,
         result.suite,
+        collect(ledger.entries(), ledger.is_running),
         policy,
         Clock().now(),
     )

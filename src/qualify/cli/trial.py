@@ -293,7 +293,7 @@ def _trials(ctx: click.Context) -> list[TrialEvidence]:
     from qualify.cli.context import ledger
 
     book = ledger(ctx)
-    return collect(book.entries(), book.is_running).trials
+    return collect(book.entries(), book.is_running).all_trials
 
 
 def _find(trials: list[TrialEvidence], identifier: str) -> TrialEvidence:

@@ -10,6 +10,7 @@ import pytest
 
 from qualify.assessment.matrix import collect
 from qualify.assessment.rules import Assessment
+from qualify.assessment.rules import assess as judge
 from qualify.core.clock import Clock
 from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.manifests.catalog import Catalog, load_catalog
@@ -70,9 +71,9 @@ def verdict(catalog: Catalog, ledger: Ledger) -> Callable[[Result], Assessment]:
     """The assessment that the project's policy gives after a run."""
 
     def assess(result: Result) -> Assessment:
-        return collect(ledger.entries(), ledger.is_running).assess(
+        return judge(
             result.configuration.row.id, result.configuration.digest, result.suite,
-            catalog.policy("release"), Clock().now(),
+            collect(ledger.entries(), ledger.is_running), catalog.policy("release"), Clock().now(),
         )  # fmt: skip
 
     return assess

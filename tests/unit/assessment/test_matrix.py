@@ -55,10 +55,9 @@ def status(ledger: Ledger, clock: SettableClock, *configurations: ConfigurationS
     verdicts = assess_rows(
         configurations or [configuration()],
         {"acceptance": SuiteStandIn()},
-        ledger.entries(),
+        collect(ledger.entries(), ledger.is_running),
         policy(),
         clock.moment,
-        ledger.is_running,
     )
     return {key: verdict.status for key, verdict in verdicts.items()}
 
@@ -91,14 +90,14 @@ def test_a_crashed_trial_is_incomplete_and_a_live_one_is_running(
 ) -> None:
     reserved = reserve(ledger)
     with ledger.live_lock(reserved.trial):
-        (live,) = collect(ledger.entries(), ledger.is_running).trials
-    (dead,) = collect(ledger.entries(), ledger.is_running).trials
+        (live,) = collect(ledger.entries(), ledger.is_running).all_trials
+    (dead,) = collect(ledger.entries(), ledger.is_running).all_trials
     assert (live.running, dead.running) == (True, False)
     assert dead.ended == dead.started == clock.moment
     ledger.finish(trial(reserved.trial, clock.moment))
     (done,) = collect(
         ledger.entries(), lambda _: pytest.fail("asked about a finished trial")
-    ).trials
+    ).all_trials
     assert done.end is not None
 
 
@@ -123,10 +122,9 @@ def test_a_renamed_row_keeps_its_evidence_and_a_changed_one_does_not(
     verdicts = assess_rows(
         [changed],
         {"acceptance": SuiteStandIn()},
-        ledger.entries(),
+        collect(ledger.entries(), ledger.is_running),
         policy(),
         clock.moment,
-        ledger.is_running,
     )
     (verdict,) = verdicts.values()
     assert verdict.status is RowStatus.UNTESTED

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from qualify.assessment.cases import Sequenced
 from qualify.assessment.grading import TrialEvidence
 from qualify.assessment.reasons import PRECEDENCE, REASONS
-from qualify.assessment.rules import Assessment, Sequenced, assess
+from qualify.assessment.rules import Assessment
 from qualify.core.digests import digest_bytes
 from qualify.core.status import CheckOutcome, EvidenceClass, RowStatus, ToolMode, TrialOutcome
 from qualify.evidence.records import BudgetUse, ModelIdentity
 from support import evidence
 from support.evidence import CHECKS, DAY, NOW, SuiteStandIn, policy, reservation, scenario, trial
+from support.verdicts import assess
 
 HOUR = timedelta(hours=1)
 FAILED = {"exact-bytes": CheckOutcome.FAILED, "replay": CheckOutcome.PASSED}
