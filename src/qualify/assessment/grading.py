@@ -119,17 +119,27 @@ def is_clean(grade: Grade, faults: tuple[Fault, ...]) -> bool:
 
 def judge(reservation: Reservation, end: Trial | None, scenario: Scenario) -> Judgement:
     """Judge a trial of `scenario` from its record. Depends on nothing else, not on the time."""
-    required = tuple(dict.fromkeys((*scenario.checks, *reservation.required_checks)))
+    if end is None:
+        return judge_open(reservation.required_checks, scenario)
+    required = _required(reservation.required_checks, scenario)
     outcomes = _check_outcomes(end, required)
     checks = tuple(outcomes.items())
-    if end is None:
-        return Judgement(Grade.INCOMPLETE, (Fault("incomplete-trial"),), checks)
     faults = [
         *_check_faults(end, required, outcomes),
         *_budget_faults(end, scenario.budgets),
         *_observation_faults(reservation, end),
     ]
     return Judgement(_result(end, outcomes, faults), tuple(faults), checks)
+
+
+def judge_open(required_checks: tuple[str, ...], scenario: Scenario) -> Judgement:
+    """Judge a trial without an end: incomplete, and no check has an answer."""
+    unknown = ((name, CheckOutcome.UNKNOWN) for name in _required(required_checks, scenario))
+    return Judgement(Grade.INCOMPLETE, (Fault("incomplete-trial"),), tuple(unknown))
+
+
+def _required(required_checks: tuple[str, ...], scenario: Scenario) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*scenario.checks, *required_checks)))
 
 
 def facts(evidence: TrialEvidence, scenario: Scenario) -> TrialFacts:
@@ -143,16 +153,16 @@ def facts(evidence: TrialEvidence, scenario: Scenario) -> TrialFacts:
         evidence.ended,
         judge(evidence.reservation, end, scenario),
         variant=end.variant if end else None,
-        notes=notes(end) if end else (),
+        notes=note_codes(end.enforcement.sandbox, end.engine.remote) if end else (),
         running=evidence.running,
         wall_time_s=scenario.budgets.wall_time_s,
     )
 
 
-def notes(end: Trial) -> tuple[str, ...]:
+def note_codes(sandbox: str, remote: bool) -> tuple[str, ...]:
     """What a reader of the verdict should know of a trial, though it blocks nothing."""
-    found = ("unconfined",) if end.enforcement.sandbox == "none" else ()
-    return (*found, "declared-endpoint") if end.engine.remote else found
+    found = ("unconfined",) if sandbox == "none" else ()
+    return (*found, "declared-endpoint") if remote else found
 
 
 def grade(
@@ -178,11 +188,11 @@ def _held_open(evidence: TrialFacts, now: datetime) -> tuple[Grade, tuple[Fault,
     return Grade.RUNNING, ()
 
 
-def _check_outcomes(end: Trial | None, required: tuple[str, ...]) -> dict[str, CheckOutcome]:
+def _check_outcomes(end: Trial, required: tuple[str, ...]) -> dict[str, CheckOutcome]:
     """Outcome of each required check; a check recorded twice counts as its worse outcome."""
     found: dict[str, CheckOutcome] = {}
     order = (CheckOutcome.PASSED, CheckOutcome.UNKNOWN, CheckOutcome.FAILED)
-    for check in end.checks if end else ():
+    for check in end.checks:
         before = found.get(check.check, CheckOutcome.PASSED)
         found[check.check] = max(before, check.outcome, key=order.index)
     return {name: found.get(name, CheckOutcome.UNKNOWN) for name in required}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -35,12 +36,13 @@ def assess(
     from qualify.assessment.matrix import collect
     from qualify.assessment.rules import DEFAULT_POLICY
     from qualify.assessment.rules import assess as judge
-    from qualify.cli.context import catalog, ledger
+    from qualify.cli.context import catalog, ledger, results_folder
     from qualify.cli.tables import print_json
     from qualify.core.clock import Clock
     from qualify.core.errors import ExitCode
     from qualify.core.status import RowStatus
     from qualify.manifests.configuration import policy_digest, resolve, suite_identity
+    from qualify.runner.verdicts import evidence_for_verdicts, known_scenarios
 
     known = catalog(ctx)
     configuration = resolve(known, row)
@@ -50,20 +52,27 @@ def assess(
     )
     moment = _moment(at)
     book = ledger(ctx)
-    entries = [e for e in book.entries() if moment is None or _not_after(e, moment)]
-    evidence = collect(entries, book.is_running)
-    verdicts = [
-        judge(
-            row,
-            configuration.digest,
-            suite_identity(known, suite),
-            evidence,
-            rules,
-            moment or Clock().now(),
-            what_if=other or at is not None,
-        )
-        for suite in _suites(known, row, suites)
-    ]
+    with contextlib.ExitStack() as stack:
+        if moment is None:
+            evidence = stack.enter_context(
+                evidence_for_verdicts(results_folder(ctx), book, known_scenarios(known))
+            )
+        else:
+            evidence = collect(
+                (e for e in book.entries() if _not_after(e, moment)), book.is_running
+            )
+        verdicts = [
+            judge(
+                row,
+                configuration.digest,
+                suite_identity(known, suite),
+                evidence,
+                rules,
+                moment or Clock().now(),
+                what_if=other or at is not None,
+            )
+            for suite in _suites(known, row, suites)
+        ]
     if as_json:
         print_json(
             {

@@ -16,8 +16,9 @@ import click
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from qualify.assessment.matrix import Evidence
+    from qualify.assessment.cases import EvidenceSource
     from qualify.assessment.rules import Assessment
+    from qualify.evidence.ledger import Ledger
     from qualify.manifests.catalog import Catalog
     from qualify.manifests.configuration import Configuration
     from qualify.manifests.kinds import Policy
@@ -134,22 +135,26 @@ class _View:
 
     catalog: Catalog
     policy: Policy
-    evidence: Evidence
+    evidence: EvidenceSource
+    ledger: Ledger
     now: datetime
 
     @classmethod
     def open(cls, ctx: click.Context, row: str | None = None) -> _View:
         """Read manifests and ledger; an unknown `row` is told before the ledger is read."""
-        from qualify.assessment.matrix import collect
         from qualify.cli import context
         from qualify.core.clock import Clock
+        from qualify.runner.verdicts import evidence_for_verdicts, known_scenarios
 
         catalog = context.catalog(ctx)
         if row is not None:
             catalog.row(row)
         policy = catalog.policy(POLICY)
         ledger = context.ledger(ctx)
-        return cls(catalog, policy, collect(ledger.entries(), ledger.is_running), Clock().now())
+        evidence = ctx.with_resource(
+            evidence_for_verdicts(context.results_folder(ctx), ledger, known_scenarios(catalog))
+        )
+        return cls(catalog, policy, evidence, ledger, Clock().now())
 
     def lines(self, rows: list[str]) -> list[Line]:
         """One line for each of the rows and each suite that it lists."""
@@ -176,10 +181,14 @@ class _View:
 
     def newest_trials(self, row: str) -> list[Any]:
         """The newest trials of a row's present configuration, newest first."""
+        from qualify.assessment.matrix import Evidence, collect
         from qualify.manifests.configuration import resolve
 
         digest = resolve(self.catalog, row).digest
-        return self.evidence.of_configuration(digest)[:NEWEST]
+        known = self.evidence
+        if not isinstance(known, Evidence):
+            known = collect(self.ledger.entries(), self.ledger.is_running)
+        return known.of_configuration(digest)[:NEWEST]
 
 
 def _filtered(view: _View, filters: dict[str, tuple[str, ...]]) -> list[Line]:

@@ -23,15 +23,17 @@ def results() -> None:
 @click.pass_context
 def rebuild(ctx: click.Context, as_json: bool) -> None:
     """Make the database anew from the ledger and the manifests."""
-    from qualify.cli.context import declared_lines, results_folder
+    from qualify.cli.context import catalog, declared_lines, project_folder, results_folder
     from qualify.cli.tables import print_json
     from qualify.evidence.ledger import open_ledger
     from qualify.results import database
+    from qualify.runner.verdicts import rebuild_for_verdicts
 
     folder = results_folder(ctx)
     declared = declared_lines(ctx) or {}
+    known = catalog(ctx) if project_folder(ctx, required=False) else None
     with _busy("making the database anew"):
-        done = database.rebuild(folder, open_ledger(folder), declared)
+        done = rebuild_for_verdicts(folder, open_ledger(folder), declared, known)
     if as_json:
         print_json(
             {

@@ -158,25 +158,26 @@ def verified_files(
 
 
 def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool) -> int:
-    from qualify.assessment.matrix import collect
     from qualify.assessment.rules import DEFAULT_POLICY, assess
     from qualify.cli.run_output import print_summary, summary_json
     from qualify.core.clock import Clock
     from qualify.core.errors import ExitCode
     from qualify.core.status import RowStatus
     from qualify.evidence.ledger import open_ledger
+    from qualify.runner.verdicts import evidence_for_verdicts, known_scenarios
 
     note = _project(catalog, request)
     ledger = open_ledger(request.results)
     policy = catalog.policy(DEFAULT_POLICY)
-    assessment = assess(
-        request.row,
-        result.configuration.digest,
-        result.suite,
-        collect(ledger.entries(), ledger.is_running),
-        policy,
-        Clock().now(),
-    )
+    with evidence_for_verdicts(request.results, ledger, known_scenarios(catalog)) as evidence:
+        assessment = assess(
+            request.row,
+            result.configuration.digest,
+            result.suite,
+            evidence,
+            policy,
+            Clock().now(),
+        )
     if as_json:
         click.echo(summary_json(result, assessment, note))
         if note:
@@ -193,12 +194,14 @@ def _project(catalog: Catalog, request: Request) -> str | None:
     from qualify.core.errors import QualifyError
     from qualify.evidence.ledger import open_ledger
     from qualify.manifests.configuration import resolve
-    from qualify.results.database import follow
     from qualify.results.projection import declared
+    from qualify.runner.verdicts import follow_for_verdicts
 
     try:
         configurations = [resolve(catalog, row) for row in catalog.rows]
-        follow(request.results, open_ledger(request.results), declared(configurations))
+        follow_for_verdicts(
+            request.results, open_ledger(request.results), declared(configurations), catalog
+        )
     except QualifyError as error:
         return f"the results database was not updated, the evidence is safe: {error}"
     return None

@@ -9,13 +9,15 @@ foreign program that holds the file is named.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import secrets
+import shutil
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +25,27 @@ import orjson
 
 from qualify.core.errors import EnvironmentFault, QualifyError
 from qualify.evidence.ledger import Ledger
-from qualify.evidence.records import Reservation
-from qualify.results.projection import DECLARED_TABLES, Lines, project
+from qualify.results.loading import Judge, Open, Progress, State, insert, load, open_payload, series
+from qualify.results.projection import DECLARED_TABLES, Lines
+from qualify.storage.appendlog import Line
 from qualify.storage.folders import fsync_folder
 from qualify.storage.locks import file_lock
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SCHEMA_VERSION = 2
-_CHUNK = 2000
+SCHEMA_VERSION = 3
+LOCAL = 0
+"""The number of the local ledger among the sites."""
+_COPIED_BYTES = 128 << 20
+"""A database up to this size is copied into memory for questions; a larger one is attached."""
 _TURN_TIMEOUT_S = 60
 _REBUILD = "run `qualify results rebuild`: the ledger has everything"
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    "memory_limit": "1GB",
+    "preserve_insertion_order": "false",
 }
 
 
@@ -81,32 +89,44 @@ def database_path(results: Path) -> Path:
     return results / "qualify.duckdb"
 
 
-def rebuild(results: Path, ledger: Ledger, declared: Lines) -> Projected:
+def rebuild(
+    results: Path,
+    ledger: Ledger,
+    declared: Lines,
+    judge: Judge | None = None,
+    progress: Progress | None = None,
+) -> Projected:
     """Make the database anew beside the old one, then put it in its place in one step.
 
     The old one stays until the new one is complete. Raises `DatabaseLocked`, `DatabaseNewer`
     (nothing is touched), `EnvironmentFault` (no space, read-only folder), and as the ledger's
     `entries`.
     """
-    return _undisturbed(lambda: _rebuild_or_refuse(results, ledger, declared))
+    return _undisturbed(lambda: _rebuild_or_refuse(results, ledger, declared, judge, progress))
 
 
-def _rebuild_or_refuse(results: Path, ledger: Ledger, declared: Lines) -> Projected:
+def _rebuild_or_refuse(
+    results: Path,
+    ledger: Ledger,
+    declared: Lines,
+    judge: Judge | None,
+    progress: Progress | None,
+) -> Projected:
     path = database_path(results)
     with _writing(results, path):
         if path.exists():
             with contextlib.suppress(DatabaseCorrupt, DatabaseOlder), _open(path, read_only=True):
                 pass
-        return _rebuild(path, ledger, declared)
+        return _rebuild(path, ledger, declared, judge, progress)
 
 
-def follow(results: Path, ledger: Ledger, declared: Lines) -> Projected:
+def follow(results: Path, ledger: Ledger, declared: Lines, judge: Judge | None = None) -> Projected:
     """Add what the ledger has and the database has not; make it anew if it does not fit.
 
     Raises `DatabaseLocked`, `DatabaseCorrupt`, `DatabaseNewer`, `EnvironmentFault`, and as the
     ledger's `entries`. Evidence is never at stake: callers report the error and go on.
     """
-    return _undisturbed(lambda: _follow_or_rebuild(results, ledger, declared))
+    return _undisturbed(lambda: _follow_or_rebuild(results, ledger, declared, judge))
 
 
 def _undisturbed[T](work: Callable[[], T]) -> T:
@@ -117,18 +137,19 @@ def _undisturbed[T](work: Callable[[], T]) -> T:
         return pool.submit(work).result()
 
 
-def _follow_or_rebuild(results: Path, ledger: Ledger, declared: Lines) -> Projected:
+def _follow_or_rebuild(
+    results: Path, ledger: Ledger, declared: Lines, judge: Judge | None
+) -> Projected:
     path = database_path(results)
     with _writing(results, path):
         if not path.exists():
-            return _rebuild(path, ledger, declared)
+            return _rebuild(path, ledger, declared, judge, None)
         try:
             with _open(path, read_only=False) as connection:
-                count, digest = _position(connection)
-                done = _follow(connection, ledger, count, digest, declared)
+                done = _follow(connection, ledger, declared, judge, path.parent)
         except DatabaseOlder:
             done = None
-        return done or _rebuild(path, ledger, declared)
+        return done or _rebuild(path, ledger, declared, judge, None)
 
 
 def state(results: Path, ledger: Ledger) -> DatabaseState:
@@ -156,43 +177,100 @@ def state(results: Path, ledger: Ledger) -> DatabaseState:
 def snapshot(
     results: Path, ledger: Ledger, declared: Lines | None
 ) -> Iterator[tuple[DuckDBPyConnection, QualifyError | None]]:
-    """An in-memory copy that has everything the ledger has; nothing on disk can be reached from it.
+    """A connection that has everything the ledger has and can reach nothing else on disk.
 
-    Taken from the database when that is current, else from the ledger itself. Yields the connection
-    and, when the database is in use by another program, that error (for information). `declared`
-    replaces what the database knows of the manifests; `None` keeps it. Raises `DatabaseCorrupt`,
-    `DatabaseNewer`, and as the ledger's `entries`.
+    Taken from the database when that is current, from a copy of it that follows the ledger when it
+    is behind or in use by another program, else from the ledger itself. Yields the connection and,
+    when the database is in use, that error (for information). `declared` replaces what the database
+    knows of the manifests; `None` keeps it. Raises `DatabaseCorrupt`, `DatabaseNewer`, and as the
+    ledger's `entries`.
     """
     import duckdb
 
-    memory = duckdb.connect(":memory:", config=_CONFIG)
-    try:
-        yield memory, _undisturbed(lambda: _take(memory, database_path(results), ledger, declared))
-    finally:
-        memory.close()
+    with contextlib.ExitStack() as stack:
+        memory = stack.enter_context(contextlib.closing(duckdb.connect(":memory:", config=_CONFIG)))
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qualify-")))
+        note = _undisturbed(
+            lambda: _take(memory, database_path(results), ledger, declared, scratch)
+        )
+        yield memory, note
 
 
 def _take(
-    memory: DuckDBPyConnection, path: Path, ledger: Ledger, declared: Lines | None
+    memory: DuckDBPyConnection,
+    path: Path,
+    ledger: Ledger,
+    declared: Lines | None,
+    scratch: Path,
 ) -> QualifyError | None:
     """Fill a snapshot from the database or the ledger; the error of a database that is in use."""
-    head = ledger.head()
     note: QualifyError | None = None
-    copied = False
+    source: Path | None = None
     if path.exists():
         try:
-            copied = _copy_if_current(memory, path, head.count, head.digest)
+            with _open(path, read_only=True) as connection:
+                source = path if _is_current(connection, ledger) else None
         except DatabaseLocked as error:
             note = error
         except DatabaseOlder:
             pass
-    if not copied:
+        else:
+            source = source or _followed_copy(path, ledger, scratch)
+        if note is not None:
+            source = _followed_copy(path, ledger, scratch)
+    if source is None:
         _create(memory)
-        _fill(memory, ledger)
+        _load_all(memory, ledger, None, scratch, None)
+    else:
+        _attach(memory, source)
     if declared is not None:
-        _declare(memory, declared)
+        _declare(memory, declared, scratch)
     _seal(memory)
     return note
+
+
+def _followed_copy(path: Path, ledger: Ledger, scratch: Path) -> Path | None:
+    """A copy of the database that has followed the ledger; `None` when that cannot be had.
+
+    The file may be read while another program holds it. Should that program write at this very
+    moment, the copy does not open or does not fit, and is not used.
+    """
+    copy = scratch / "copy.duckdb"
+    try:
+        shutil.copyfile(path, copy)
+        with _open(copy, read_only=False) as connection:
+            done = _follow(connection, ledger, None, None, scratch)
+    except (OSError, DatabaseCorrupt, DatabaseOlder):
+        return None
+    return copy if done is not None else None
+
+
+def _attach(memory: DuckDBPyConnection, source: Path) -> None:
+    """Make the tables of `source` those of `memory`: copied when small, else read in place."""
+    import duckdb
+
+    place = str(source).replace("'", "''")
+    try:
+        memory.execute(f"ATTACH '{place}' AS results (READ_ONLY)")
+        if source.stat().st_size <= _COPIED_BYTES:
+            memory.execute("COPY FROM DATABASE results TO memory")
+            memory.execute("DETACH results")
+        else:
+            memory.execute("USE results")
+    except duckdb.Error as error:
+        raise _database_fault(source, error) from error
+
+
+def _is_current(connection: DuckDBPyConnection, ledger: Ledger) -> bool:
+    head = ledger.head()
+    return _position(connection) == (head.count, f"sha256:{head.digest}" if head.count else "")
+
+
+@contextlib.contextmanager
+def reading(results: Path) -> Iterator[DuckDBPyConnection]:
+    """The database itself, to read from. Raises `DatabaseLocked` and its like."""
+    with _open(database_path(results), read_only=True) as connection:
+        yield connection
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────────
@@ -277,15 +355,21 @@ def _not_written(path: Path, reason: str) -> EnvironmentFault:
 # ── filling ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rebuild(path: Path, ledger: Ledger, declared: Lines) -> Projected:
+def _rebuild(
+    path: Path,
+    ledger: Ledger,
+    declared: Lines,
+    judge: Judge | None,
+    progress: Progress | None,
+) -> Projected:
     import duckdb
 
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with contextlib.closing(duckdb.connect(str(temporary), config=_CONFIG)) as connection:
             _create(connection)
-            count = _fill(connection, ledger)
-            _declare(connection, declared)
+            count = _load_all(connection, ledger, judge, path.parent, progress)
+            _declare(connection, declared, path.parent)
         # A journal of the old file must not be replayed into the new one.
         path.with_name(path.name + ".wal").unlink(missing_ok=True)
         temporary.replace(path)
@@ -299,107 +383,138 @@ def _rebuild(path: Path, ledger: Ledger, declared: Lines) -> Projected:
 
 
 def _follow(
-    connection: DuckDBPyConnection, ledger: Ledger, count: int, digest: str, declared: Lines
+    connection: DuckDBPyConnection,
+    ledger: Ledger,
+    declared: Lines | None,
+    judge: Judge | None,
+    scratch: Path,
 ) -> Projected | None:
-    """Add the entries after `count`; `None` when the database does not belong to this ledger."""
-    entries = ledger.entries()
-    required: dict[str, tuple[str, ...]] = {}
-    last = ""
-    for stored in islice(entries, count):
-        last = stored.digest
-        if isinstance(stored.entry, Reservation):
-            required[last] = stored.entry.required_checks
-    if last != digest:
+    """Add the entries after those that are there; `None` when the database is to be made anew."""
+    count, digest = _position(connection)
+    made_by = _grading_version(connection)
+    if judge is not None and made_by != judge.version:
         return None
-    added = list(entries)
+    lines = _lines(ledger)
+    before = deque(islice(lines, count), maxlen=1)
+    if count and (not before or f"sha256:{before[0].digest}" != digest):
+        return None
+    loaded = _state(connection, count, digest)
+    first = next(lines, None)
     connection.execute("BEGIN")
-    _insert(connection, project(added, required))
-    _declare(connection, declared)
-    if added:
-        _set_position(connection, count + len(added), added[-1].digest)
+    if first is not None:
+        new = chain((first,), lines)
+        load(connection, new, loaded, judge, site=LOCAL, where=_where(ledger), scratch=scratch)
+        _set_position(connection, ledger, loaded)
+        if judge is None:
+            # These have no judgement: whoever needs one makes the database anew.
+            connection.execute("UPDATE meta SET grading_version = NULL")
+    if declared is not None:
+        _declare(connection, declared, scratch)
     connection.execute("COMMIT")
-    return Projected(count + len(added), len(added), rebuilt=False)
+    return Projected(loaded.count, loaded.count - count, rebuilt=False)
 
 
-def _copy_if_current(memory: DuckDBPyConnection, path: Path, count: int, digest: str) -> bool:
-    import duckdb
+def _state(connection: DuckDBPyConnection, count: int, digest: str) -> State:
+    """What the entries that are there mean for the next ones."""
+    found = State(count, digest)
+    newest = connection.execute(
+        "SELECT time FROM entries WHERE site = 0 AND seq = ?", [count - 1]
+    ).fetchone()
+    if newest is not None:
+        found.time = newest[0].strftime("%Y-%m-%dT%H:%M:%SZ")
+    open_ones = connection.execute(
+        "SELECT u.seq, u.trial, u.reserved, u.ordinal, u.seed, u.required_checks, "
+        "c.row, c.configuration, c.suite, c.suite_digest, c.scenario, c.evidence_class, "
+        "c.experimental FROM unfinished u JOIN cases c USING (case_id) WHERE u.site = 0"
+    )
+    names = [column[0] for column in open_ones.description or ()]
+    for row in open_ones.fetchall():
+        held = dict(zip(names, row, strict=True))
+        case = {name: held[name] for name in names[6:]}
+        digits = held["trial"].removeprefix("sha256:")
+        found.open[digits] = Open(held["seq"], digits, open_payload(case, held))
+    for configuration, suite, scenario, ordinal in connection.execute(
+        "SELECT c.configuration, c.suite_digest, c.scenario, count(*) FROM "
+        "(SELECT case_id FROM finished WHERE site = 0 UNION ALL "
+        "SELECT case_id FROM unfinished WHERE site = 0) "
+        "JOIN cases c USING (case_id) WHERE NOT c.experimental GROUP BY ALL"
+    ).fetchall():
+        found.ordinals[series(configuration, suite, scenario)] = ordinal
+    return found
 
-    with _open(path, read_only=True) as connection:
-        if _position(connection) != (count, f"sha256:{digest}" if count else ""):
-            return False
-    place = str(path).replace("'", "''")
-    try:
-        memory.execute(f"ATTACH '{place}' AS file (READ_ONLY)")
-        memory.execute("COPY FROM DATABASE file TO memory")
-        memory.execute("DETACH file")
-    except duckdb.Error as error:
-        raise _database_fault(path, error) from error
-    return True
+
+def _lines(ledger: Ledger) -> Iterator[Line]:
+    return ledger._verified()
+
+
+def _where(ledger: Ledger) -> Callable[[int], str]:
+    return ledger._where
 
 
 def _create(connection: DuckDBPyConnection) -> None:
     from importlib.resources import files
 
     connection.execute((files("qualify.results") / "schema.sql").read_text("utf-8"))
-    connection.execute("INSERT INTO meta VALUES (?, 0, '')", [SCHEMA_VERSION])
+    connection.execute("INSERT INTO meta VALUES (?, NULL)", [SCHEMA_VERSION])
+    connection.execute("INSERT INTO sites VALUES (?, NULL, 0, '')", [LOCAL])
 
 
-def _fill(connection: DuckDBPyConnection, ledger: Ledger) -> int:
+def _load_all(
+    connection: DuckDBPyConnection,
+    ledger: Ledger,
+    judge: Judge | None,
+    scratch: Path,
+    progress: Progress | None,
+) -> int:
     """Everything in the ledger, in one transaction."""
-    entries = ledger.entries()
-    required: dict[str, tuple[str, ...]] = {}
-    count, last = 0, ""
+    loaded = State()
     connection.execute("BEGIN")
-    while chunk := list(islice(entries, _CHUNK)):
-        _insert(connection, project(chunk, required))
-        count, last = count + len(chunk), chunk[-1].digest
-    _set_position(connection, count, last)
+    load(
+        connection,
+        _lines(ledger),
+        loaded,
+        judge,
+        site=LOCAL,
+        where=_where(ledger),
+        scratch=scratch,
+        progress=progress,
+    )
+    _set_position(connection, ledger, loaded)
+    version = judge.version if judge is not None else None
+    connection.execute("UPDATE meta SET grading_version = ?", [version])
     connection.execute("COMMIT")
-    return count
+    return loaded.count
 
 
-def _declare(connection: DuckDBPyConnection, declared: Lines) -> None:
-    for table in DECLARED_TABLES:
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
-    _insert(connection, declared)
+def _declare(connection: DuckDBPyConnection, declared: Lines, scratch: Path) -> None:
+    """Replace what is known of the manifests."""
+    with tempfile.TemporaryDirectory(prefix=".declaring-", dir=scratch) as folder:
+        for table in DECLARED_TABLES:
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
+            if declared.get(table):
+                file = Path(folder) / f"{table}.json"
+                file.write_bytes(b"\n".join(orjson.dumps(row) for row in declared[table]))
+                insert(connection, table, file)
 
 
 def _position(connection: DuckDBPyConnection) -> tuple[int, str]:
-    found = connection.execute("SELECT ledger_count, ledger_digest FROM meta").fetchone()
+    found = connection.execute(
+        "SELECT ledger_count, ledger_digest FROM sites WHERE site = ?", [LOCAL]
+    ).fetchone()
     assert found is not None
     return found[0], found[1]
 
 
-def _set_position(connection: DuckDBPyConnection, count: int, digest: str) -> None:
-    connection.execute("UPDATE meta SET ledger_count = ?, ledger_digest = ?", [count, digest])
+def _grading_version(connection: DuckDBPyConnection) -> int | None:
+    found = connection.execute("SELECT grading_version FROM meta").fetchone()
+    return found[0] if found else None
 
 
-def _insert(connection: DuckDBPyConnection, lines: Lines) -> None:
-    """Insert in bulk: one typed JSON text per line, hundreds of times faster than single rows."""
-    for table, rows in lines.items():
-        if not rows:
-            continue
-        columns = _columns(connection, table)
-        names = ", ".join(f'"{name}"' for name, _ in columns)
-        structure = json.dumps(dict(columns))
-        for start in range(0, len(rows), _CHUNK):
-            # JSON texts hold no line feeds, so that one parameter can carry all of them.
-            texts = b"\n".join(orjson.dumps(row) for row in rows[start : start + _CHUNK])
-            connection.execute(
-                f"INSERT INTO {table} ({names}) SELECT {names} FROM ("  # noqa: S608 - names of ours
-                "SELECT unnest(from_json(text, ?)) FROM "
-                "(SELECT unnest(string_split(?, chr(10))) AS text))",
-                [structure, texts.decode()],
-            )
-
-
-def _columns(connection: DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
-    found = connection.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? "
-        "ORDER BY column_index",
-        [table],
-    ).fetchall()
-    return [(name, kind) for name, kind in found]
+def _set_position(connection: DuckDBPyConnection, ledger: Ledger, loaded: State) -> None:
+    connection.execute(
+        "UPDATE sites SET id = ?, ledger_count = ?, ledger_digest = ? WHERE site = ?",
+        [ledger.site(), loaded.count, loaded.digest, LOCAL],
+    )
 
 
 def _seal(memory: DuckDBPyConnection) -> None:

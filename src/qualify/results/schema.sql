@@ -1,39 +1,67 @@
 -- Tables of the results database. Times are UTC. Unknown is NULL, never 0.
--- Columns of `reservations` and `endings` are the fields of the records, nested ones joined by `_`.
+-- `site` is the number of a ledger in `sites`: 0 is the local one, others were merged. Columns of
+-- `finished` and `unfinished` are the fields of the records, nested ones joined by `_`.
 
 CREATE TABLE meta (
-    schema_version INTEGER NOT NULL,
-    ledger_count   BIGINT NOT NULL,   -- entries of the ledger that are in here
-    ledger_digest  VARCHAR NOT NULL    -- digest of the last one; empty without entries
+    schema_version  INTEGER NOT NULL,
+    grading_version INTEGER            -- of the rule that made `judgements`; NULL: none were made
+);
+
+CREATE TABLE sites (
+    site          INTEGER NOT NULL,
+    id            VARCHAR,             -- 32 hex digits; NULL: the ledger is empty
+    ledger_count  BIGINT NOT NULL,     -- entries of the ledger that are in here
+    ledger_digest VARCHAR NOT NULL     -- digest of the last one; empty without entries
 );
 
 CREATE TABLE entries (
+    site            INTEGER NOT NULL,
     seq             BIGINT NOT NULL,
-    digest          VARCHAR NOT NULL,
     kind            VARCHAR NOT NULL,
     time            TIMESTAMP NOT NULL,
     clock_went_back BOOLEAN NOT NULL
 );
 
-CREATE TABLE reservations (
-    trial          VARCHAR NOT NULL,
-    seq            BIGINT NOT NULL,
-    time           TIMESTAMP NOT NULL,
+-- What trials have in common.
+CREATE TABLE cases (
+    case_id        BIGINT NOT NULL,
     row            VARCHAR NOT NULL,
     configuration  VARCHAR NOT NULL,
     suite          VARCHAR NOT NULL,
     suite_digest   VARCHAR NOT NULL,
     scenario       VARCHAR NOT NULL,
-    ordinal        BIGINT NOT NULL,
-    seed           VARCHAR NOT NULL,
     evidence_class VARCHAR NOT NULL,
     experimental   BOOLEAN NOT NULL
 );
 
-CREATE TABLE endings (
+-- Reserved, and without an end.
+CREATE TABLE unfinished (
+    site            INTEGER NOT NULL,
+    seq             BIGINT NOT NULL,
+    trial           VARCHAR NOT NULL,
+    case_id         BIGINT NOT NULL,
+    reserved        TIMESTAMP NOT NULL,
+    ordinal         BIGINT NOT NULL,
+    seed            VARCHAR NOT NULL,
+    required_checks VARCHAR[] NOT NULL
+);
+
+-- Reserved and ended.
+CREATE TABLE finished (
+    site                                  INTEGER NOT NULL,
+    seq                                   BIGINT NOT NULL,    -- of the reservation
     trial                                 VARCHAR NOT NULL,
-    seq                                   BIGINT NOT NULL,
-    time                                  TIMESTAMP NOT NULL,
+    case_id                               BIGINT NOT NULL,
+    reserved                              TIMESTAMP NOT NULL,
+    ordinal                               BIGINT NOT NULL,
+    seed                                  VARCHAR NOT NULL,
+    end_seq                               BIGINT NOT NULL,
+    ended                                 TIMESTAMP NOT NULL,
+    judgement                             BIGINT,             -- NULL: the suite was not known
+    recorded_checks                       STRUCT(check_id VARCHAR, required BOOLEAN,
+                                                 outcome VARCHAR, reason VARCHAR)[] NOT NULL,
+    budgets_exceeded                      STRUCT(budget VARCHAR, "limit" BIGINT, used BIGINT)[]
+                                              NOT NULL,
     outcome                               VARCHAR NOT NULL,
     stop_reason                           VARCHAR NOT NULL,
     variant                               VARCHAR NOT NULL,
@@ -100,30 +128,25 @@ CREATE TABLE endings (
     audit_unknown_effects                 BIGINT NOT NULL
 );
 
-CREATE TABLE checks (
-    trial    VARCHAR NOT NULL,
-    check_id VARCHAR NOT NULL,
-    required BOOLEAN NOT NULL,
-    outcome  VARCHAR,                  -- NULL: required, and the trial's end does not name it
-    reason   VARCHAR
-);
-
-CREATE TABLE budgets_exceeded (
-    trial  VARCHAR NOT NULL,
-    budget VARCHAR NOT NULL,
-    "limit" BIGINT NOT NULL,
-    used   BIGINT
+-- What the rule says of a record, whatever time it is; equal ones are kept once.
+CREATE TABLE judgements (
+    judgement BIGINT NOT NULL,
+    grade     VARCHAR NOT NULL,
+    faults    STRUCT(code VARCHAR, checks VARCHAR[], budgets VARCHAR[])[] NOT NULL,
+    checks    STRUCT(check_id VARCHAR, outcome VARCHAR)[] NOT NULL
 );
 
 CREATE TABLE refusals (
+    site          INTEGER NOT NULL,
     seq           BIGINT NOT NULL,
     time          TIMESTAMP NOT NULL,
     row           VARCHAR NOT NULL,
     configuration VARCHAR NOT NULL,
-    reason        VARCHAR NOT NULL
+    reasons       VARCHAR[] NOT NULL
 );
 
 CREATE TABLE start_failures (
+    site          INTEGER NOT NULL,
     seq           BIGINT NOT NULL,
     time          TIMESTAMP NOT NULL,
     row           VARCHAR NOT NULL,
@@ -164,8 +187,21 @@ CREATE TABLE imported (
 -- One line per trial. `state` is its outcome, or `incomplete` while it has no end (a trial that is
 -- running now has none either). The end of an incomplete trial is its reservation's time.
 CREATE VIEW trials AS
-SELECT r.trial, r.seq, r.row, r.configuration, r.suite, r.suite_digest, r.scenario, r.ordinal,
-       r.seed, r.evidence_class, r.experimental, r.time AS reserved,
-       coalesce(e.time, r.time) AS ended, coalesce(e.outcome, 'incomplete') AS state,
-       e.* EXCLUDE (trial, seq, time)
-FROM reservations r LEFT JOIN endings e ON e.trial = r.trial;
+SELECT t.site, t.seq, t.trial, c.row, c.configuration, c.suite, c.suite_digest, c.scenario,
+       t.ordinal, t.seed, c.evidence_class, c.experimental, t.reserved, t.ended, t.outcome AS state,
+       t.* EXCLUDE (site, seq, trial, ordinal, seed, reserved, ended, case_id, judgement,
+                    recorded_checks, budgets_exceeded)
+FROM finished t JOIN cases c USING (case_id)
+UNION ALL BY NAME
+SELECT t.site, t.seq, t.trial, c.row, c.configuration, c.suite, c.suite_digest, c.scenario,
+       t.ordinal, t.seed, c.evidence_class, c.experimental, t.reserved, t.reserved AS ended,
+       'incomplete' AS state
+FROM unfinished t JOIN cases c USING (case_id);
+
+-- One line per check of a finished trial. `outcome` is NULL where the check was required and the
+-- trial's end does not name it.
+CREATE VIEW checks AS
+SELECT site, seq, trial, unnest(recorded_checks, recursive := true) FROM finished;
+
+CREATE VIEW budgets_exceeded AS
+SELECT site, seq, trial, unnest(budgets_exceeded, recursive := true) FROM finished;

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qualify.core.digests import digest_bytes
+from qualify.core.clock import format_time
 from qualify.core.status import CheckOutcome
 from qualify.evidence.ledger import Ledger, open_ledger
 from qualify.evidence.records import BudgetUse
 from qualify.results.database import rebuild, snapshot
-from qualify.results.projection import DECLARED_TABLES, EVIDENCE_TABLES, flatten, project
+from qualify.results.projection import DECLARED_TABLES, EVIDENCE_TABLES
 from qualify.results.queries import ask, named_queries
 from support import evidence
 from support.evidence import SettableClock, reserve, run
@@ -24,50 +25,70 @@ def ledger(tmp_path: Path) -> Ledger:
     return open_ledger(tmp_path, SettableClock().clock())
 
 
-def lines(ledger: Ledger):
-    return project(ledger.entries(), {})
+def told(ledger: Ledger, folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    with snapshot(folder, ledger, None) as (connection, _):
+        found: list[tuple[Any, ...]] = connection.execute(sql).fetchall()
+    return found
 
 
-def test_every_field_of_a_record_has_its_column(ledger: Ledger, tmp_path: Path) -> None:
-    run(ledger, SettableClock())
-    found = lines(ledger)
+def flatten(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields as `part_field`; lists are left out."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}_"))
+        elif not isinstance(value, list):
+            flat[prefix + key] = value
+    return flat
+
+
+def test_every_field_of_a_record_has_its_column_with_its_value(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    reserved = run(ledger, SettableClock())
     with snapshot(tmp_path, ledger, None) as (connection, _):
-        tables = connection.execute("SELECT table_name, column_name FROM duckdb_columns()")
-        columns: dict[str, set[str]] = {}
-        for table, column in tables.fetchall():
-            columns.setdefault(table, set()).add(column)
-    end = flatten(evidence.trial(digest_bytes(b"x")).model_dump(mode="json"))
-    left_out = {"kind", "schema_version"}
-    assert set(end) - left_out <= columns["endings"]
-    assert columns["endings"] - {"seq"} == set(end) - left_out | {
-        "model_id", "model_revision", "model_files",
-    }  # fmt: skip
-    held = flatten(evidence.reservation().model_dump(mode="json"))
-    assert set(held) - left_out == columns["reservations"] - {"seq", "trial"}
-    for table, rows in found.items():
-        for row in rows:
-            assert set(row) - left_out - {"model"} <= columns[table]
+        cursor = connection.execute("SELECT * FROM trials")
+        names = [column[0] for column in cursor.description or ()]
+        (row,) = cursor.fetchall()
+    found = dict(zip(names, row, strict=True))
+    end = next(e.entry for e in ledger.entries() if e.entry.kind == "trial")
+    held = next(e.entry for e in ledger.entries() if e.entry.kind == "reservation")
+    expected = {
+        **flatten(held.model_dump(mode="json")),
+        **flatten(end.model_dump(mode="json")),
+        "state": "passed",
+        "trial": reserved.trial,
+        "site": 0,
+        "seq": 1,
+        "end_seq": 2,
+    }
+    for left_out in ("kind", "schema_version", "time"):
+        del expected[left_out]
+    times = {name: found.pop(name) for name in ("reserved", "ended")}
+    assert found == expected
+    assert [format_time(t.replace(tzinfo=UTC)) for t in times.values()] == [held.time, end.time]
 
 
 def test_a_required_check_that_the_end_does_not_name_is_a_line_without_outcome(
-    ledger: Ledger,
+    ledger: Ledger, tmp_path: Path
 ) -> None:
     run(
         ledger,
         SettableClock(),
         checks={"replay": CheckOutcome.PASSED, "extra": CheckOutcome.FAILED},
     )
-    assert {(c["check_id"], c["required"], c["outcome"]) for c in lines(ledger)["checks"]} == {
+    assert set(told(ledger, tmp_path, "SELECT check_id, required, outcome FROM checks")) == {
         ("replay", True, "passed"), ("extra", False, "failed"), ("exact-bytes", True, None),
     }  # fmt: skip
 
 
-def test_a_refusal_gives_a_line_for_each_reason(ledger: Ledger) -> None:
+def test_refusals_and_engines_that_did_not_start_are_kept_with_their_reasons(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     ledger.append(evidence.refusal(reasons=("a", "b")))
     ledger.append(evidence.start_failure())
-    found = lines(ledger)
-    assert [line["reason"] for line in found["refusals"]] == ["a", "b"]
-    assert [line["elapsed_ms"] for line in found["start_failures"]] == [9]
+    assert told(ledger, tmp_path, "SELECT reasons FROM refusals") == [(["a", "b"],)]
+    assert told(ledger, tmp_path, "SELECT elapsed_ms FROM start_failures") == [(9,)]
 
 
 def test_tables_of_evidence_and_of_declarations_are_apart() -> None:
@@ -147,12 +168,12 @@ def test_an_incomplete_trial_ends_at_its_reservation(sample: Any) -> None:
 
 
 def test_unknown_is_null_and_not_zero(sample: Any) -> None:
-    sql = "SELECT count(*), count(usage_cost_microusd) FROM endings"
+    sql = "SELECT count(*), count(usage_cost_microusd) FROM finished"
     assert ask(sample, sql).rows == ((4, 0),)
 
 
 def test_counts_can_be_subtracted_below_zero(sample: Any) -> None:
-    sql = "SELECT min(timings_tool_ms - timings_wall_ms) FROM endings"
+    sql = "SELECT min(timings_tool_ms - timings_wall_ms) FROM finished"
     assert ask(sample, sql).rows == ((-19_000,),)
 
 

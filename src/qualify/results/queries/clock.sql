@@ -1,5 +1,5 @@
 -- Entries whose time is earlier than that of the entry before them.
-SELECT seq, kind, time, digest
+SELECT site, seq, kind, time
 FROM entries
 WHERE clock_went_back
-ORDER BY seq;
+ORDER BY site, seq;

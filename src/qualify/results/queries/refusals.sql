@@ -1,4 +1,4 @@
 -- Rows that admission refused, with the reasons.
-SELECT time, row, reason, configuration
+SELECT time, row, unnest(reasons) AS reason, configuration
 FROM refusals
-ORDER BY seq DESC, reason;
+ORDER BY time DESC, row, reason;
