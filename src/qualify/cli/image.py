@@ -126,8 +126,7 @@ def guard(
             scan = scan_folder(path, progress=report)
         else:
             scan = scan_image(opened, progress=report, tolerant=True)
-    subject = Subject(scan, expected, opened)
-    if opened is None and not subject.installed:
+    if opened is None and not Subject(scan, expected).installed:
         from qualify.core.errors import UsageError
 
         raise UsageError(
@@ -135,7 +134,8 @@ def guard(
             where=str(path),
             fix="name an OCI layout, an image archive, or the root or site-packages of a system",
         )
-    results = judge(subject)
+    with progress_of("compiling again", opened.size if opened else None) as report:
+        results = judge(Subject(scan, expected, opened, report))
     if as_json:
         print_json(guard_document(opened, path, expected, results))
     else:

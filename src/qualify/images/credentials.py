@@ -51,6 +51,7 @@ _NETRC = re.compile(rb"(^|\s)password\s+(\S+)")
 _DOCKER = re.compile(rb'"(?:auth|identitytoken|password)"\s*:\s*"([^"]{4,})"')
 _NPMRC = re.compile(rb"_(?:authToken|auth|password)\s*=\s*(\S{4,})")
 _INI = re.compile(rb"^\s*(?:password|aws_secret_access_key)\s*[=:]\s*(\S+)", re.MULTILINE)
+_SHADOW = re.compile(rb"^[^:\n]+:!?\$[^:$\s]+\$([^:\s]{8,})", re.MULTILINE)
 _ANY = re.compile(rb"(\S{8,})")
 _FILES: tuple[tuple[re.Pattern[str], str, re.Pattern[bytes]], ...] = tuple(
     (re.compile(rf"(^|/){path}$"), what, pattern)
@@ -65,11 +66,17 @@ _FILES: tuple[tuple[re.Pattern[str], str, re.Pattern[bytes]], ...] = tuple(
         (r"\.aws/credentials", "a cloud secret", _INI),
         (r"(\.huggingface|huggingface)/(token|stored_tokens)", "a model hub token", _ANY),
         (r"\.config/gh/hosts\.yml", "a forge token", re.compile(rb"oauth_token:\s*(\S{8,})")),
+        (r"^etc/g?shadow-?", "the hash of a password", _SHADOW),
         (r"(var/)?run/secrets/[^/].*", "a build secret", _ANY),
     )
 )
 _NAMES = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _, _ in _FILES))
 _INDEX_SETTING = re.compile(rb"index[-_]url|find[-_]links|index-servers", re.IGNORECASE)
+
+
+def is_placeholder(value: bytes) -> bool:
+    """Tell whether a value only stands where a credential would."""
+    return _PLACEHOLDER.match(value) is not None
 
 
 def is_text(head: bytes) -> bool:

@@ -104,4 +104,4 @@ def _described(node: Node) -> str:
         parts += [f"{node.size} bytes", node.digest.hex()[:16]]
     elif node.kind == "link":
         return f"link to {node.target}"
-    return " ".join(parts)
+    return " ".join([*parts, *(["with file capabilities"] if node.capability else [])])

@@ -57,6 +57,7 @@ class RecordCheck:
     unlisted: list[str] = field(default_factory=list)
     """Importable files beside distributions that none of them lists."""
     without_record: list[str] = field(default_factory=list)
+    """Distributions that have none, or one that cannot be read."""
     allowed: list[str] = field(default_factory=list)
     """Files whose RECORD is wrong where it was published, each with the reason."""
     owned: set[str] = field(default_factory=set)
@@ -83,6 +84,10 @@ def _inside(site: str, other: str) -> bool:
 def _distribution(tree: Tree, site: str, info: str) -> Distribution | None:
     for name in ("METADATA", "PKG-INFO"):
         node = tree.find(f"{info}/{name}")
+        if node is not None and node.kind == "file" and node.text is None:
+            # It was not read, and is a distribution for Python all the same: its folder names it.
+            named, _, version = info.rpartition("/")[2].rpartition(".")[0].partition("-")
+            return Distribution(canonicalize_name(named), version, site, info, None)
         if node is not None and node.text is not None:
             fields = _fields(node.text)
             if "name" in fields and "version" in fields:
@@ -98,9 +103,12 @@ def _distribution(tree: Tree, site: str, info: str) -> Distribution | None:
 
 
 def _fields(text: bytes) -> dict[str, str]:
-    """Name and version of the head of a metadata file."""
+    """Name and version of the head of a metadata file.
+
+    Lines end where a reader of e-mail ends them, not at every sign that Unicode calls a line's end.
+    """
     found: dict[str, str] = {}
-    for line in text.split(b"\n\n", 1)[0].decode("utf-8", "replace").splitlines():
+    for line in re.split(r"\r\n|\r|\n", text.split(b"\n\n", 1)[0].decode("utf-8", "replace")):
         key, colon, value = line.partition(":")
         if colon and key.lower() in ("name", "version", "package", "status"):
             found.setdefault(key.lower(), value.strip())
@@ -129,11 +137,14 @@ def check_records(tree: Tree, installed: list[Distribution]) -> RecordCheck:
     result = RecordCheck()
     allowed = allowed_files("record-allowed.json")
     listed: set[str] = set()
+    incomplete: set[str] = set()
     for each in installed:
-        if each.record is None:
+        rows = None if each.record is None else _rows(each.site, each.record)
+        if rows is None:
             result.without_record.append(each.name)
+            incomplete.add(each.site)
             continue
-        for path, digest in _rows(each.site, each.record):
+        for path, digest in rows:
             if digest is None and not _WITHOUT_HASH.search(path):
                 continue  # nothing vouches for it: as good as not listed
             listed.add(path)
@@ -150,26 +161,35 @@ def check_records(tree: Tree, installed: list[Distribution]) -> RecordCheck:
                 result.owned.add(path)
                 if reason is not None:
                     result.allowed.append(f"{path}: allowed, {reason}")
-    complete = {each.site for each in installed} - {
-        each.site for each in installed if each.record is None
-    }
-    for site in sorted(complete):
+    for site in sorted({each.site for each in installed} - incomplete):
         result.unlisted += _unlisted(tree, site, listed)
     return result
 
 
-def _rows(site: str, record: bytes) -> Iterator[tuple[str, bytes | None]]:
+def record_rows(record: bytes) -> list[list[str]] | None:
+    """The rows of a RECORD that name a file; `None` when it is no CSV."""
+    try:
+        rows = list(csv.reader(io.StringIO(record.decode("utf-8", "replace"), newline="")))
+    except csv.Error:
+        return None
+    return [row for row in rows if len(row) >= 2 and row[0]]
+
+
+def _rows(site: str, record: bytes) -> list[tuple[str, bytes | None]] | None:
     """Path in the image and SHA-256 of each row; `None` for a row without one."""
-    for row in csv.reader(io.StringIO(record.decode("utf-8", "replace"))):
-        if len(row) < 2 or not row[0]:
-            continue
+    rows = record_rows(record)
+    if rows is None:
+        return None
+    found = []
+    for row in rows:
         parts = [] if row[0].startswith("/") else site.split("/") if site else []
         for part in row[0].split("/"):
             if part == "..":
                 del parts[-1:]
             elif part not in ("", "."):
                 parts.append(part)
-        yield "/".join(parts), _sha256(row[1])
+        found.append(("/".join(parts), _sha256(row[1])))
+    return found
 
 
 def _sha256(text: str) -> bytes | None:

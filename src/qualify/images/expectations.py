@@ -23,6 +23,7 @@ from qualify.pins.debian import DebianLock, read_debian_lock
 from qualify.pins.locks import Lock, read_lock
 
 LAUNCHER_SET = "launcher"
+REVISION_LABEL = "org.opencontainers.image.revision"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Expectations:
     """SHA-256 by path of what the project declares."""
     declarations_label: str | None = None
     project: Path | None = None
+    revision: str | None = None
+    """The commit that the label names."""
     depot: Path | None = None
     """Where the locked wheels lie, to compare with them."""
 
@@ -92,6 +95,7 @@ def expectations(
         declarations=declared_files(project) if project is not None and image else None,
         declarations_label=labels.get(DECLARATIONS_LABEL),
         project=project,
+        revision=labels.get(REVISION_LABEL),
         depot=depot,
     )
 

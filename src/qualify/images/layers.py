@@ -1,20 +1,21 @@
 """One layer as a stream: decompressed once, hashed on the way, member after member.
 
 Promises: memory does not grow with the layer; both digests are known at the end; a header, a path
-or a size that could harm whoever believes it ends the reading with one `ImageFault`. Never: writes
-anything, or skips a byte of a layer.
+or a size that could harm whoever believes it ends the reading with one `ImageFault`; so does what
+readers of tars do not all take for the same (`blobs.tar_entries`). Never: writes anything, or skips
+a byte of a layer.
 
 A thread reads ahead, because decompression and SHA-256 release Python's global lock.
 """
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
+from qualify.images.blobs import TarEntry, tar_entries
 from qualify.images.decompression import CHUNK, ReadAhead
 from qualify.images.errors import ImageFault, damaged
 from qualify.images.image import Image, Layer
@@ -25,7 +26,12 @@ type Progress = Callable[[int], None]
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
-_CAPABILITY = "SCHILY.xattr.security.capability"
+_CAPABILITIES = ("SCHILY.xattr.security.capability", "LIBARCHIVE.xattr.security.capability")
+_KINDS = {
+    b"0": "file", b"7": "file", b"5": "folder", b"2": "link", b"1": "hardlink",
+    b"3": "device", b"4": "device", b"6": "pipe",
+}  # fmt: skip
+_BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ class LayerReader:
         self.where = f"{image.where}: layer {layer.index + 1}"
         self._ahead = ReadAhead(image.store, layer, self.where, progress)
         self._forward = _Forward(self._ahead, layer, allowance, self.where)
-        self._member: tarfile.TarInfo | None = None
+        self._member: TarEntry | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -106,18 +112,11 @@ class LayerReader:
 
         Raises `ImageFault`.
         """
-        try:
-            archive = tarfile.TarFile(fileobj=self._forward, mode="r")  # type: ignore[arg-type]
-            found = archive.next()
-            while found is not None:
-                self._count()
-                self._member = found
-                yield self._checked(found)
-                # Keeps tarfile from remembering every member.
-                archive.members = []  # type: ignore[attr-defined]
-                found = archive.next()
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise damaged(f"is no sound tar: {error}", self.where) from error
+        stream, limit = cast("Any", self._forward), self._allowance.limits.header
+        for found in tar_entries(stream, self.where, limit):
+            self._count()
+            self._member = found
+            yield self._checked(found)
         self._member = None
 
     def _count(self) -> None:
@@ -126,56 +125,45 @@ class LayerReader:
         if allowance.members > allowance.limits.members:
             raise _hostile(f"more than {allowance.limits.members:,} entries", self.where)
 
-    def _checked(self, info: tarfile.TarInfo) -> Member:
-        path = safe_path(info.name, self.where, self._allowance.limits)
+    def _checked(self, entry: TarEntry) -> Member:
+        limits = self._allowance.limits
+        path, kind = safe_path(entry.name, self.where, limits), _KINDS[entry.type]
         target = ""
-        if info.sparse is not None:
-            raise damaged(f"{path[:200]!a} is stored sparsely, which layers are not", self.where)
-        match info.type:
-            case tarfile.REGTYPE | tarfile.AREGTYPE | tarfile.CONTTYPE:
-                kind = "file"
-            case tarfile.DIRTYPE:
-                kind = "folder"
-            case tarfile.SYMTYPE:
-                kind, target = "link", info.linkname
-                if not target or "\0" in target or len(target) > self._allowance.limits.path:
-                    raise _hostile(f"the link {path[:200]!a} has no usable target", self.where)
-            case tarfile.LNKTYPE:
-                kind = "hardlink"
-                target = safe_path(info.linkname, self.where, self._allowance.limits)
-            case tarfile.CHRTYPE | tarfile.BLKTYPE:
-                kind = "device"
-            case tarfile.FIFOTYPE:
-                kind = "pipe"
-            case _:
-                raise damaged(f"{path[:200]!a} is of unknown type {info.type!r}", self.where)
-        if info.size < 0:
-            raise damaged(f"{path[:200]!a} has a negative size", self.where)
+        if kind == "link":
+            target = entry.link
+            if not target or len(target) > limits.path:
+                raise _hostile(f"the link {path[:200]!a} has no usable target", self.where)
+        elif kind == "hardlink":
+            target = safe_path(entry.link, self.where, limits)
+        if not path and kind != "folder":
+            raise _hostile(f"its root is a {kind}", self.where)
+        if entry.size and path.rpartition("/")[2].startswith(WHITEOUT):
+            raise _hostile(f"the mark {path[:200]!a} of a removed file has bytes", self.where)
         return Member(
             path,
             kind,
-            info.size if kind == "file" else 0,
-            info.mode & 0o7777,
-            info.uid,
-            info.gid,
-            max(int(info.mtime), 0),
+            entry.size,
+            entry.mode & 0o7777,
+            entry.uid,
+            entry.gid,
+            entry.mtime,
             target,
-            _CAPABILITY in info.pax_headers,
+            not entry.attributes.isdisjoint(_CAPABILITIES),
         )
 
     def chunks(self) -> Iterator[bytes]:
         """The content of the present member, in pieces of at most 1 MiB. Raises `ImageFault`."""
-        info = self._member
-        assert info is not None
-        self._forward.seek(info.offset_data)
-        left = info.size
+        entry = self._member
+        assert entry is not None
+        self._forward.seek(entry.data)
+        left = entry.size
         while left:
             piece = self._forward.some(min(left, CHUNK))
             if not piece:
                 raise damaged("ends in the middle of a file: it is truncated", self.where)
             left -= len(piece)
             yield piece
-        if self._forward.ended_before(info.offset_data + info.size):
+        if self._forward.ended_before(entry.data + entry.size):
             raise damaged("ends in the middle of a file: it is truncated", self.where)
 
     def everything(self) -> Iterator[bytes]:
@@ -208,7 +196,7 @@ class LayerReader:
 
 
 class _Forward:
-    """The decompressed layer for `tarfile`: read, tell, and seek forward only."""
+    """The decompressed layer for `tar_entries`: read, tell, and seek forward only."""
 
     def __init__(self, ahead: ReadAhead, layer: Layer, allowance: Allowance, where: str) -> None:
         self._ahead = ahead
@@ -226,19 +214,23 @@ class _Forward:
         return self._start + self._at
 
     def read(self, size: int) -> bytes:
-        """Exactly `size` bytes, fewer at the end. Used for headers, hence bounded."""
+        """Exactly `size` bytes, fewer at the end. Used for headers, hence bounded.
+
+        Nothing of what was filled up: a reader that fills nothing sees no header there.
+        """
         end = self._at + size
-        if end <= len(self._chunk):
+        if end <= len(self._chunk) and not self.ended_before(self._start + end):
             piece = self._chunk[self._at : end]
             self._at = end
             return piece
         if size > self._allowance.limits.header:
             raise _hostile(f"a header of {size} bytes", self._where)
-        pieces = []
+        begin, pieces = self.tell(), []
         while size and (piece := self.some(size)):
             pieces.append(piece)
             size -= len(piece)
-        return b"".join(pieces)
+        found = b"".join(pieces)
+        return found if self._end is None else found[: max(self._end - begin, 0)]
 
     def some(self, size: int) -> bytes:
         """At least one byte and at most `size`; nothing at the end."""
@@ -268,10 +260,10 @@ class _Forward:
         self._start += len(self._chunk)
         self._at = 0
         self._chunk = self._ahead.next()
-        if not self._chunk and self._start % tarfile.BLOCKSIZE:
+        if not self._chunk and self._start % _BLOCK:
             # Some writers leave the last block short; readers take it for filled up.
             self._end = self._start
-            self._chunk = b"\0" * (-self._start % tarfile.BLOCKSIZE)
+            self._chunk = b"\0" * (-self._start % _BLOCK)
             return True
         allowance, given = self._allowance, self._start + len(self._chunk)
         allowance.unpacked += len(self._chunk)

@@ -26,6 +26,8 @@ _DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _ENTRY = struct.Struct("<qQ")
+_MAX_NAMES = 1024
+_MAX_NAME = 4096
 
 
 @dataclass
@@ -76,7 +78,7 @@ class NeededLibraries:
         found = []
         for offset in self._names:
             end = table.find(b"\0", offset)
-            if offset >= len(table) or end < 0:
+            if offset >= len(table) or not 0 <= end - offset <= _MAX_NAME:
                 return None
             found.append(table[offset:end].decode("utf-8", "replace"))
         return tuple(found)
@@ -143,6 +145,8 @@ class NeededLibraries:
         if not self._names:
             self._done = True
             return
+        if len(self._names) > _MAX_NAMES:
+            raise ValueError
         for low, high, offset, _ in self._segments:
             if low <= address and address + size <= high:
                 start = offset + address - low

@@ -30,9 +30,15 @@ class Limits:
     """One header of a tar member, long names and extended attributes included."""
     path: int = 4096
     depth: int = 128
-    """Components of a path."""
+    """Components of a path, as written and where it really lies."""
     text: int = 32 * MIB
     """A file whose text a guard reads (RECORD, METADATA, …)."""
+    texts: int = 512 * MIB
+    """All such texts of an image that are kept, and the names of libraries."""
+    nodes: int = 4_000_000
+    """Files, folders and links of the merged view, folders that no layer lists included."""
+    names: int = 512 * MIB
+    """Characters of all their names and of the targets of links."""
 
 
 LIMITS = Limits()

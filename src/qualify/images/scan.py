@@ -26,6 +26,8 @@ from qualify.images.limits import LIMITS, Limits
 from qualify.images.tree import Node, Tree
 from qualify.images.weights import HEAD, allowed_weights, weights_kind
 
+_HEAD = 4096
+"""First bytes of a file, by which its kind is told."""
 _STORE = b"/nix/store/"
 _STORE_PATH = re.compile(rb"/nix/store/[0-9a-df-np-sv-z]{32}-")
 _READ = re.compile(
@@ -65,7 +67,7 @@ class Scan:
     unread: list[str] = field(default_factory=list)
     """ELF files whose libraries could not be told."""
     too_large: list[str] = field(default_factory=list)
-    """Files that would be read as text, and are not."""
+    """Files that would be read as text, and are not: too large, or known by another name only."""
     files: int = 0
     unpacked: int = 0
     """Bytes of all layers, decompressed."""
@@ -83,7 +85,7 @@ def scan_image(
     Raises `ImageFault` for what cannot be read and `ImageTampered` when a digest does not match;
     with `tolerant`, both are noted in the result instead.
     """
-    found = Scan(Tree(image.where))
+    found = Scan(Tree(image.where, limits))
     allowance = Allowance(limits)
     examiner = _Examiner(found, limits)
     try:
@@ -103,6 +105,7 @@ def scan_image(
         if not tolerant:
             raise
         found.broken = str(error)
+    _note_unread(found)
     found.unpacked = allowance.unpacked
     return found
 
@@ -112,7 +115,7 @@ def scan_folder(root: Path, *, progress: Progress | None = None, limits: Limits 
 
     Raises `ImageFault` for what cannot be read.
     """
-    found = Scan(Tree(str(root)))
+    found = Scan(Tree(str(root), limits))
     examiner = _Examiner(found, limits)
     try:
         for path, info in _listed(root):
@@ -124,7 +127,22 @@ def scan_folder(root: Path, *, progress: Progress | None = None, limits: Limits 
                 found.unpacked += info.st_size
     except OSError as error:
         raise damaged(f"cannot be read: {error.strerror}", str(error.filename or root)) from error
+    _note_unread(found)
     return found
+
+
+def _note_unread(found: Scan) -> None:
+    """Note the files that lie where a text is expected, and came there by another name.
+
+    A hard link or a folder's link brings them there after their bytes have passed.
+    """
+    known = set(found.too_large)
+    for path, node in found.tree.walk():
+        if node.kind == "file" and node.text is None and _READ.search(path):
+            if node.size == 0:
+                node.text = b""
+            elif path not in known:
+                found.too_large.append(path)
 
 
 def _listed(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -168,12 +186,28 @@ def _chunks(path: Path, progress: Progress | None) -> Iterator[bytes]:
             yield chunk
 
 
+def _with_head(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes; the first piece has `_HEAD` of them, wherever the file was cut."""
+    head, whole = b"", False
+    for chunk in chunks:
+        piece = chunk if whole else head + chunk
+        whole = whole or len(piece) >= _HEAD
+        if whole:
+            yield piece
+        else:
+            head = piece
+    if head and not whole:
+        yield head
+
+
 class _Examiner:
     """Looks at the content of files, one at a time."""
 
     def __init__(self, found: Scan, limits: Limits) -> None:
         self._found = found
         self._limits = limits
+        self._texts = 0
+        """Bytes that stay in memory."""
 
     def examine(self, node: Node, member: Member, layer: int, chunks: Iterable[bytes]) -> None:
         """Read one file to its end and note what the guards want to know of it."""
@@ -181,9 +215,9 @@ class _Examiner:
         path = member.path
         state, topics = hashlib.sha256(), set[tuple[str, str]]()
         head, text, elf, kept, tail = b"", False, None, None, b""
-        for chunk in chunks:
+        for chunk in _with_head(chunks):
             if not head:
-                head = chunk[:4096]
+                head = chunk[:_HEAD]
                 text = is_text(head)
                 elf = NeededLibraries() if head.startswith(MAGIC) else None
                 kept = self._keeps(path, member.size)
@@ -215,7 +249,18 @@ class _Examiner:
         if size > self._limits.text:
             self._found.too_large.append(path)
             return None
+        if _READ.search(path):
+            self._stays(size)
         return []
+
+    def _stays(self, size: int) -> None:
+        self._texts += size
+        if self._texts > self._limits.texts:
+            raise ImageFault(
+                f"more than {self._limits.texts >> 20} MiB of RECORD, METADATA and the like",
+                where=self._found.tree.where,
+                fix="do not use this image",
+            )
 
     def _conclude(
         self,
@@ -234,5 +279,7 @@ class _Examiner:
             node.needed = elf.result()
             if node.needed is None:
                 self._found.unread.append(member.path)
+            else:
+                self._stays(sum(map(len, node.needed)))
         elif head.startswith(b"#!"):
             node.sort = "script"

@@ -4,7 +4,9 @@ Layers are applied lowest first, with whiteouts. A path whose parent is a link i
 link leads *inside* the image, so `lib/x` over `lib -> usr/lib` becomes `usr/lib/x`; no link leads
 out of the root, as in a container. Pure: nothing here touches a disk.
 
-Nodes are small (some hundred bytes), because a CUDA image has a hundred thousand of them.
+Promises: the tree is no deeper than the longest permitted path, though links may add up to more,
+and has no more nodes and names than the limits say. Nodes are small (some hundred bytes), because a
+CUDA image has a hundred thousand of them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 
 from qualify.images.errors import ImageFault, damaged
 from qualify.images.layers import OPAQUE, WHITEOUT, Member
+from qualify.images.limits import LIMITS, Limits
 
 _MAX_LINKS = 40
 
@@ -51,21 +54,26 @@ class Node:
 class Tree:
     """The merged view of the layers applied so far."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, limits: Limits = LIMITS) -> None:
         self.root = Node("folder", 0o755, 0)
-        self._where = where
-        self._last: tuple[str, Node] | None = None
+        self.where = where
+        self._limits = limits
+        self._nodes = 0
+        self._names = 0
+        self._last: tuple[str, Node, int] | None = None
+        """Where the last member lay: path, folder, depth."""
 
     def add(self, member: Member, layer: int) -> tuple[str, Node] | None:
         """Apply one member; its path as written and its node, or `None` for a whiteout.
 
-        Raises `ImageFault` for a path below a file, a loop of links, a hard link to nothing.
+        Raises `ImageFault` for a path below a file, a loop of links, a hard link to nothing,
+        and for a tree that is deeper or larger than the limits say.
         """
         if not member.path:
             _describe(self.root, member)
             return None
         folder, _, name = member.path.rpartition("/")
-        parent = self._folder(folder, layer)
+        parent, depth = self._folder(folder, layer)
         children = parent.children
         assert children is not None
         if name.startswith(WHITEOUT):
@@ -74,13 +82,17 @@ class Tree:
             return None
         if member.kind == "hardlink":
             node = self._linked(member)
+            # Some readers give the file what the link's own header says.
+            node.mode |= member.mode & 0o6002
+            node.capability |= member.capability
         elif member.kind == "folder" and (old := children.get(name)) and old.kind == "folder":
             node = old
             node.layer = layer
             _describe(node, member)
             return member.path, node
         else:
-            node = Node(member.kind, member.mode, layer)
+            self._names += len(member.target)
+            node = self._new(member.kind, name, layer, depth)
             _describe(node, member)
         if name in children:
             self._last = None
@@ -93,19 +105,36 @@ class Tree:
             raise damaged(
                 f"{member.path[:200]!a} is a hard link to {member.target[:200]!a}, "
                 "which is no file of the image",
-                self._where,
+                self.where,
             )
         return node
 
-    def _folder(self, path: str, layer: int) -> Node:
-        """The folder at `path`, made where it is missing."""
+    def _new(self, kind: str, name: str, layer: int, depth: int) -> Node:
+        """A node `depth` folders below the root, for a new name or instead of an old one."""
+        limits = self._limits
+        self._nodes += 1
+        self._names += len(name)
+        if depth >= limits.depth:
+            raise self._hostile(f"{name[:100]!a} lies more than {limits.depth} folders deep")
+        if self._nodes > limits.nodes or self._names > limits.names:
+            raise self._hostile(
+                f"more than {limits.nodes:,} files, or {limits.names >> 20} MiB of their names"
+            )
+        return Node(kind, 0o755, layer)
+
+    def _hostile(self, what: str) -> ImageFault:
+        return ImageFault(what, where=self.where, fix="do not use this image")
+
+    def _folder(self, path: str, layer: int) -> tuple[Node, int]:
+        """The folder at `path`, made where it is missing, and how deep it really lies."""
         if self._last is not None and self._last[0] == path:
-            return self._last[1]
-        node = self._walk(path.split("/") if path else [], make=layer)
+            return self._last[1:]
+        trail: list[str] = []
+        node = self._walk(path.split("/") if path else [], make=layer, trail=trail)
         if node is None or node.kind != "folder":
-            raise damaged(f"{path[:200]!a} is a file, and something lies below it", self._where)
-        self._last = (path, node)
-        return node
+            raise damaged(f"{path[:200]!a} is a file, and something lies below it", self.where)
+        self._last = (path, node, len(trail))
+        return self._last[1:]
 
     def make_folder(self, path: str, layer: int) -> str:
         """Make the folder at `path` where it is missing; where it really lies.
@@ -155,15 +184,11 @@ class Tree:
             if node is None:
                 if make is None:
                     return None
-                node = children[part] = Node("folder", 0o755, make)
+                node = children[part] = self._new("folder", part, make, len(names))
             if node.kind == "link" and (todo or follow_last):
                 links += 1
                 if links > _MAX_LINKS:
-                    raise ImageFault(
-                        f"links without end at {part[:100]!a}",
-                        where=self._where,
-                        fix="do not use this image",
-                    )
+                    raise self._hostile(f"links without end at {part[:100]!a}")
                 if node.target.startswith("/"):
                     del stack[1:], names[:]
                 todo += node.target.split("/")[::-1]
@@ -179,6 +204,8 @@ class Tree:
             _prune(parent, layer)
             return
         hidden = name.removeprefix(WHITEOUT)
+        if hidden in (".", ".."):
+            raise self._hostile(f"the mark {name!a} would remove a folder from within")
         if hidden.startswith(WHITEOUT) or not hidden:
             return  # other marks that the format reserves
         node = children.get(hidden)

@@ -31,6 +31,8 @@ _NAMED = re.compile(
     r"|\.data-\d{5}-of-\d{5})$",
     re.IGNORECASE,
 )
+_SAFETENSORS = re.compile(rb'\{[ \t\r\n]*["}]')
+"""How the JSON behind the 8 bytes of its size begins."""
 _KNOWN_LARGE = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n")
 
 
@@ -45,7 +47,9 @@ def weights_kind(head: bytes, size: int, path: str) -> str | None:
 def _by_content(head: bytes, size: int) -> str | None:
     if head[:4] == b"GGUF" and 1 <= int.from_bytes(head[4:8], "little") <= 16:
         return "GGUF weights"
-    if head[8:10] == b'{"' and 2 <= int.from_bytes(head[:8], "little") <= min(size - 8, 1 << 28):
+    if _SAFETENSORS.match(head, 8) and 2 <= int.from_bytes(head[:8], "little") <= min(
+        size - 8, 1 << 28
+    ):
         return "safetensors weights"
     if head.startswith(_TORCH_LEGACY):
         return "a PyTorch checkpoint (legacy)"

@@ -8,8 +8,6 @@ own, bytecode) is left out.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import zipfile
 from collections.abc import Iterable
@@ -21,7 +19,7 @@ import orjson
 from packaging.utils import canonicalize_name
 
 from qualify.core.digests import digest_file
-from qualify.images.distributions import Distribution
+from qualify.images.distributions import Distribution, record_rows
 from qualify.pins.depot import FILES, store_name
 from qualify.pins.locks import LockedPackage
 
@@ -60,8 +58,11 @@ def check_wheels(
         if isinstance(listed := _wheel_record(package, depot), str):
             result.unknown.append(f"{each.name}: {listed}")
             continue
-        result.compared += 1
         there = _rows(each.record)
+        if there is None:
+            result.unknown.append(f"{each.name}: its RECORD cannot be read")
+            continue
+        result.compared += 1
         for path in left_out(package.name):
             listed.pop(path, None)
         for path in sorted(listed.keys() | there.keys()):
@@ -91,16 +92,19 @@ def _wheel_record(package: LockedPackage, depot: Path) -> dict[str, str] | str:
             names = [n for n in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", n)]
             if len(names) != 1 or archive.getinfo(names[0]).file_size > _MAX_RECORD:
                 return "its wheel has no single RECORD"
-            return _rows(archive.read(names[0]))
+            return _rows(archive.read(names[0])) or "the RECORD of its wheel cannot be read"
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
         return f"its wheel cannot be read: {error}"
 
 
-def _rows(record: bytes) -> dict[str, str]:
-    """Hash by path, of the rows that no installer changes."""
+def _rows(record: bytes) -> dict[str, str] | None:
+    """Hash by path, of the rows that no installer changes; `None` when it is no CSV."""
+    rows = record_rows(record)
+    if rows is None:
+        return None
     found = {}
-    for row in csv.reader(io.StringIO(record.decode("utf-8", "replace"))):
-        if len(row) < 2 or not row[1]:
+    for row in rows:
+        if not row[1]:
             continue
         moved = _DATA.match(row[0])
         path = moved[1] if moved else row[0]

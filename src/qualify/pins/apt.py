@@ -4,6 +4,10 @@ apt is run with a root of our own: lists, cache and status lie in a scratch fold
 machine's settings only those for fetching (proxies, certificates, logins) and the place of its
 Debian archive are taken, at run time. Nothing is installed and no list of the machine is changed.
 
+Every index has to be signed: what a machine sets to accept unsigned, weakly signed or expired ones
+is left behind, and a sources list that marks an archive as trusted without a signature is refused,
+unless the archive is a folder of this machine (`file:`).
+
 `QUALIFY_APT_SOURCES=FILE` puts a sources list of the user's own in place of the machine's, for a
 machine that is no Debian or has a mirror for this purpose.
 """
@@ -22,6 +26,30 @@ from qualify.core.errors import EnvironmentFault, UsageError
 SOURCES_VARIABLE = "QUALIFY_APT_SOURCES"
 _DEADLINE_SECONDS = 600
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_LEFT_BEHIND = re.compile(
+    r"Acquire::(IndexTargets|Allow|Check-|Max-ValidTime|Min-ValidTime|gpgv)"
+    r"|Acquire::.*(Verify-(Peer|Host)|ValidTime)",
+    re.IGNORECASE,
+)
+"""Settings of the machine that do not come along: what is fetched, and which checks may fail."""
+_SECURE = {
+    "Acquire::AllowInsecureRepositories": "false",
+    "Acquire::AllowWeakRepositories": "false",
+    "Acquire::AllowDowngradeToInsecureRepositories": "false",
+    "Acquire::AllowReleaseInfoChange": "false",
+    "Acquire::Check-Valid-Until": "true",
+    "Acquire::Check-Date": "true",
+    "APT::Get::AllowUnauthenticated": "false",
+    "APT::Get::Force-Yes": "false",
+}
+_UNCHECKED = re.compile(
+    r"\b(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\+?\s*=\s*"
+    r"(?!no\b|false\b|0\b|off\b|without\b|disable\b)",
+    re.IGNORECASE,
+)
+"""Options of a source that let apt take an index without a good signature."""
+_SOURCE = re.compile(r"^\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s", re.MULTILINE)
+"""A line of a one-line-style sources list: its options and its archive's root."""
 _SUITE_OF_ARCHIVE = re.compile(r"^[a-z]+$")
 _NO_APT = "on a machine without apt, carry a depot here: `qualify depot pack` on another"
 
@@ -85,9 +113,7 @@ class PrivateApt:
         """What the machine sets for fetching, and our own root in place of its folders."""
         dumped = _run(["apt-config", "dump"], None).splitlines()
         kept = [
-            line
-            for line in dumped
-            if line.startswith("Acquire::") and not line.startswith("Acquire::IndexTargets")
+            line for line in dumped if line.startswith("Acquire::") and not _LEFT_BEHIND.match(line)
         ]
         root = str(self.root)
         ours = {
@@ -105,6 +131,7 @@ class PrivateApt:
             "Acquire::ForceHash": "SHA256",
             "Acquire::Languages": "none",
             "Acquire::Retries": "3",
+            **_SECURE,
         }
         lines = [f'{key} "{value}";' for key, value in ours.items()]
         return "\n".join([*kept, *lines, 'APT::Architectures { "amd64"; };']) + "\n"
@@ -112,12 +139,9 @@ class PrivateApt:
     def _sources(self) -> str:
         own = os.environ.get(SOURCES_VARIABLE)
         if own:
-            try:
-                return Path(own).read_text("utf-8")
-            except OSError as error:
-                raise UsageError(
-                    f"cannot be read: {error.strerror}", where=own, fix=f"unset {SOURCES_VARIABLE}"
-                ) from error
+            text = _own_text(Path(own))
+            _refuse_unchecked(text, own)
+            return text
         if not _KEYRING.is_file():
             raise EnvironmentFault(
                 "Debian's archive keys are not on this machine",
@@ -151,17 +175,34 @@ def _machine_archives() -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _own_text(sources: Path) -> str:
+    try:
+        return sources.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(
+            f"cannot be read: {reason}", where=str(sources), fix=f"unset {SOURCES_VARIABLE}"
+        ) from error
+
+
+def _refuse_unchecked(text: str, where: str) -> None:
+    """Raise `UsageError` for a source whose index apt would take without a good signature."""
+    for number, line in enumerate(text.splitlines(), 1):
+        # apt ends a line at `#`; what it cannot read as a source is its own error.
+        option = _UNCHECKED.search(line.partition("#")[0])
+        source = _SOURCE.match(f"{line} ")
+        if option is not None and (source is None or not source[2].startswith("file:")):
+            raise UsageError(
+                f"line {number} says {option[1].lower()}: an index without a good signature would "
+                "be taken",
+                where=where,
+                fix=f"remove that option and name the archive's key with signed-by={_KEYRING}",
+            )
+
+
 def _roots_in(sources: Path) -> list[str]:
     """The archive roots of a one-line-style sources list."""
-    try:
-        text = sources.read_text("utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot be read: {error.strerror}",
-            where=str(sources),
-            fix=f"unset {SOURCES_VARIABLE}",
-        ) from error
-    found = re.findall(r"^\s*deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s", text, re.MULTILINE)
+    found = [match[2] for match in _SOURCE.finditer(_own_text(sources))]
     if not found:
         raise UsageError("names no archive", where=str(sources), fix="write `deb ROOT SUITE main`")
     return [root if root.endswith("/") else f"{root}/" for root in found]

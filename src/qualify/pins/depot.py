@@ -53,7 +53,7 @@ class StoredFile(BaseModel):
 
     name: str = Field(pattern=_NAME, max_length=211)
     sha256: str = Field(pattern=_SHA256)
-    size: int = Field(gt=0)
+    size: int = Field(gt=0, le=64 << 30)
 
 
 class StoredSet(BaseModel):
@@ -71,7 +71,7 @@ class StoredBusybox(BaseModel):
     model_config = _FROZEN
 
     nar_sha256: str = Field(pattern=_SHA256)
-    size: int = Field(gt=0)
+    size: int = Field(gt=0, le=16 << 20)
 
 
 class DepotIndex(BaseModel):

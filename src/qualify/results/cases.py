@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+type Connection = DuckDBPyConnection
+"""An open database."""
+
 
 @dataclass(frozen=True)
 class FinishedTrial:

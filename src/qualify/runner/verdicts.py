@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -46,6 +46,7 @@ from qualify.manifests.configuration import suite_identity
 from qualify.manifests.kinds import Scenario
 from qualify.results.cases import (
     CaseRows,
+    Connection,
     FinishedTrial,
     OpenTrial,
     every_case,
@@ -57,9 +58,6 @@ from qualify.results.database import Projected, database_path, follow, reading, 
 from qualify.results.loading import Progress
 from qualify.results.projection import Lines
 from qualify.storage.folders import private_folder, write_atomic, xdg_state_home
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 LARGE = 20_000
 """From so many entries on the database is asked."""
@@ -199,7 +197,7 @@ def _stamp_file(site: str, results: Path) -> Path:
 class DatabaseEvidence:
     """Evidence as the database has it (an `EvidenceSource`)."""
 
-    def __init__(self, connection: DuckDBPyConnection, running: Callable[[str], bool]) -> None:
+    def __init__(self, connection: Connection, running: Callable[[str], bool]) -> None:
         self._connection = connection
         self._running = running
         self._windows: dict[Window, _Read] = {}

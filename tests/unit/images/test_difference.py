@@ -50,3 +50,12 @@ def test_packages_layers_and_files_are_named(tmp_path):
     assert "0644" in files["etc/b"][0]
     assert "0600" in files["etc/b"][1]
     assert "etc/passwd" not in files
+
+
+def test_a_file_that_gets_a_capability_differs(tmp_path):
+    capable = {"SCHILY.xattr.security.capability": "x"}
+    a = python_image(more=[file("usr/bin/ping", b"x", 0o755)])
+    b = python_image(more=[file("usr/bin/ping", b"x", 0o755, pax=capable)])
+    changed = compare(a, b, tmp_path).of("file")
+    assert [c.name for c in changed] == ["usr/bin/ping"]
+    assert "with file capabilities" in (changed[0].after or "")

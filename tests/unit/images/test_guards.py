@@ -6,6 +6,7 @@ import json
 import pickle
 import struct
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from support.images import (
     elf,
     file,
     folder,
+    hard_link,
     link,
     python_image,
     safetensors,
@@ -144,6 +146,14 @@ def test_a_surprising_permission_is_found(entry, said, tmp_path):
     found = judge(python_image(more=[entry]), tmp_path)["writable"]
     assert found.outcome is Outcome.FAILED
     assert said in found.summary
+
+
+def test_a_hard_link_that_makes_its_file_setuid_is_found(tmp_path):
+    tool = file("usr/bin/tool", b"x", 0o755)
+    other = replace(hard_link("usr/bin/other", "usr/bin/tool"), mode=0o4755)
+    found = judge(python_image(more=[tool, other]), tmp_path)["writable"]
+    assert found.outcome is Outcome.FAILED
+    assert "setuid" in found.summary
 
 
 def test_ordinary_permissions_and_a_sticky_tmp_pass(tmp_path):

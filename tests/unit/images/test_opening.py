@@ -138,7 +138,7 @@ def test_what_does_not_exist_and_what_is_no_image_say_so(tmp_path):
     with pytest.raises(ImageFault, match="without the file oci-layout"):
         open_image(tmp_path)
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ImageFault, match="is no tar"):
+    with pytest.raises(ImageFault, match="is no sound tar"):
         open_image(tmp_path / "text")
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         archive.add(tmp_path / "text", "text")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from qualify.images import open_image
-from qualify.images.declarations import declarations_digest, declared_files
+from qualify.images.declarations import declarations_digest
 from qualify.images.expectations import expectations
 from qualify.images.guards import Outcome, Subject, accepts, guard
+from qualify.images.project_source import project_source
 from qualify.images.scan import scan_image
 from qualify.manifests.kinds import Runtime
 from qualify.pins.locks import read_lock
@@ -34,6 +35,12 @@ RUNTIME = Runtime.model_validate(
 
 def project_image(project: Path = ROOT) -> ImageBuilder:
     """A whole image of ours."""
+    content: dict[str, bytes | str] = {
+        "locks/llama-cpp-cpu.json": "{}",
+        "src/qualify/__init__.py": "",
+        "src/qualify/runtimes/launcher.py": "",
+    }
+    content |= {path: (project / path).read_bytes() for path in project_source(project, None).files}
     return ImageBuilder(
         layers=[
             [folder("usr/bin"), file("usr/bin/python3", b"\x7fELF", 0o755)],
@@ -42,15 +49,7 @@ def project_image(project: Path = ROOT) -> ImageBuilder:
                 for n, v in LOCK.versions.items()
                 for e in distribution(n, v, {f"{n}/x.py": n}, SITE)
             ],
-            [
-                *(
-                    file(f"opt/qualify/{path}", (project / path).read_bytes())
-                    for path in declared_files(project)
-                ),
-                file("opt/qualify/locks/llama-cpp-cpu.json", "{}"),
-                file("opt/qualify/src/qualify/__init__.py"),
-                file("opt/qualify/src/qualify/runtimes/launcher.py"),
-            ],
+            [file(f"opt/qualify/{path}", data) for path, data in content.items()],
         ],
         env={"PATH": "/usr/local/bin:/usr/bin", "PYTHONPATH": "/opt/qualify/src"},
         entrypoint=["/usr/bin/python3", "-P", "-m", "qualify.runtimes.launcher"],
@@ -76,8 +75,9 @@ def test_an_image_of_ours_passes_every_guard(tmp_path):
     assert accepts(tuple(results.values())), [r for r in results.values() if r.outcome != "passed"]
     applied = {name for name, each in results.items() if each.outcome is Outcome.PASSED}
     assert applied >= {
-        "digests", "versions", "wheel-contents", "launcher", "declarations", "weights", "writable",
-        "credentials", "user", "no-shell", "no-driver", "no-build-paths", "no-claims",
+        "digests", "versions", "wheel-contents", "launcher", "declarations", "source", "preloads",
+        "weights", "writable", "credentials", "user", "no-shell", "no-driver", "no-build-paths",
+        "no-claims",
     }  # fmt: skip
 
 
@@ -142,6 +142,14 @@ def test_an_image_of_ours_that_names_no_lock_is_refused(tmp_path):
     found = judge(made, tmp_path)["versions"]
     assert found.outcome is Outcome.FAILED
     assert "not from which locks" in found.summary
+
+
+def test_debian_packages_without_a_label_for_their_lock_are_found(tmp_path):
+    made = project_image()
+    made.layers.append([file("var/lib/dpkg/status.d/odd", "Package: odd\nVersion: 1\n")])
+    found = judge(made, tmp_path)["versions"]
+    assert found.outcome is Outcome.FAILED
+    assert "1 Debian package, and no label names their lock" in found.details
 
 
 def test_debian_packages_that_cannot_be_compared_are_unknown(tmp_path):
@@ -266,10 +274,10 @@ def test_the_builder_s_copy_of_the_rule_is_the_same_rule(tmp_path):
 # ── launcher, claims ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("part", ["src/qualify/runtimes/launcher.py", "locks/llama-cpp-cpu.json"])
+@pytest.mark.parametrize("part", ["src/qualify/runtimes/launcher.py", "opt/qualify/locks/"])
 def test_a_missing_launcher_is_found(part, tmp_path):
     made = project_image()
-    made.layers[2] = [e for e in made.layers[2] if not e.path.endswith(part)]
+    made.layers[2] = [e for e in made.layers[2] if part not in e.path]
     found = judge(made, tmp_path)["launcher"]
     assert found.outcome is Outcome.FAILED
     assert "not in the image" in found.summary
@@ -279,6 +287,23 @@ def test_an_image_of_ours_that_starts_nothing_is_refused(tmp_path):
     made = project_image()
     made.entrypoint = []
     assert judge(made, tmp_path)["launcher"].outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["/usr/bin/python3", "-P", "-c", "import os"],
+        ["/usr/bin/python3", "-m", "qualify.runtimes.launcher"],
+        ["/usr/bin/python3", "-P", "-m", "http.server"],
+        ["/opt/qualify/src/run"],
+    ],
+)
+def test_an_image_of_ours_that_starts_something_else_is_refused(command, tmp_path):
+    made = project_image()
+    made.entrypoint = command
+    found = judge(made, tmp_path)["launcher"]
+    assert found.outcome is Outcome.FAILED
+    assert "not of ours" in found.summary
 
 
 @pytest.mark.parametrize(

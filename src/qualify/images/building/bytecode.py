@@ -16,13 +16,19 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 _UNCHECKED = (1).to_bytes(4, "little")
 """Flags of a `.pyc`: it has the hash of its source, which is not compared (PEP 552)."""
 _MARSHAL_VERSION = 2
 _BATCH_BYTES = 1 << 18
+"""Sources of one batch."""
+_BATCH_HELD = 8 << 20
+"""What the items of one batch carry, compiled or not."""
 _BATCHES = 8
+_WAITING_HELD = 64 << 20
+"""What the items of all batches that wait may carry."""
 
 
 def bytecode_path(path: str) -> str:
@@ -55,46 +61,75 @@ def with_bytecode[Item](
     """Each item, in order, with the bytecode of its source.
 
     `source_of` gives the absolute path and the bytes of an item that is to be compiled, `None` for
-    any other. Compiles ahead in `workers` processes and holds a few hundred kilobytes of source for
-    each at a time. The processes start afresh: a copy of one with threads could wait for ever for
-    a lock that a thread held. One that dies ends the work with an error.
+    any other. Compiles ahead in `workers` processes. What waits for its turn is bounded by what
+    all items carry (their bytes, or those of their parts as `data`), not only those to compile:
+    64 MiB, one batch, and the item at hand. The processes start afresh: a copy of one with threads
+    could wait for ever for a lock that a thread held. One that dies ends the work with an error.
     """
     with ProcessPoolExecutor(max(1, workers), multiprocessing.get_context("spawn")) as pool:
-        waiting: deque[tuple[list[tuple[Item, int | None]], Future[list[bytes | None]]]] = deque()
-        for batch, sources in _batches(items, source_of):
-            waiting.append((batch, pool.submit(_compile_all, sources)))
-            if len(waiting) > _BATCHES:
+        waiting: deque[tuple[_Batch[Item], Future[list[bytes | None]]]] = deque()
+        held = 0
+        for batch in _batches(items, source_of):
+            waiting.append((batch, pool.submit(_compile_all, batch.sources)))
+            held += batch.held
+            del batch
+            while waiting and (len(waiting) > _BATCHES or held > _WAITING_HELD):
+                held -= waiting[0][0].held
                 yield from _done(*waiting.popleft())
         while waiting:
             yield from _done(*waiting.popleft())
 
 
+@dataclass
+class _Batch[Item]:
+    """What goes to a process at once."""
+
+    items: list[tuple[Item, int | None]] = field(default_factory=list)
+    """Each with the place of its source among `sources`."""
+    sources: list[tuple[str, bytes]] = field(default_factory=list)
+    source_bytes: int = 0
+    held: int = 0
+    """Bytes that the items carry."""
+
+    def add(self, item: Item, source: tuple[str, bytes] | None) -> None:
+        self.items.append((item, None if source is None else len(self.sources)))
+        self.held += _carried(item)
+        if source is not None:
+            self.sources.append(source)
+            self.source_bytes += len(source[1])
+
+    @property
+    def full(self) -> bool:
+        return (
+            self.source_bytes >= _BATCH_BYTES or self.held >= _BATCH_HELD or len(self.items) >= 4096
+        )
+
+
 def _batches[Item](
     items: Iterable[Item], source_of: Callable[[Item], tuple[str, bytes] | None]
-) -> Iterator[tuple[list[tuple[Item, int | None]], list[tuple[str, bytes]]]]:
-    batch: list[tuple[Item, int | None]] = []
-    sources: list[tuple[str, bytes]] = []
-    held = 0
+) -> Iterator[_Batch[Item]]:
+    batch = _Batch[Item]()
     for item in items:
-        source = source_of(item)
-        if source is None:
-            batch.append((item, None))
-        else:
-            batch.append((item, len(sources)))
-            sources.append(source)
-            held += len(source[1])
-        if held >= _BATCH_BYTES or len(batch) >= 4096:
-            yield batch, sources
-            batch, sources, held = [], [], 0
-    if batch:
-        yield batch, sources
+        batch.add(item, source_of(item))
+        if batch.full:
+            yield batch
+            batch = _Batch[Item]()
+    if batch.items:
+        yield batch
+
+
+def _carried(item: object) -> int:
+    """Bytes in memory that an item keeps there: it, its parts, or their `data`."""
+    parts = item if isinstance(item, tuple) else (item,)
+    found = (part if isinstance(part, bytes) else getattr(part, "data", None) for part in parts)
+    return sum(len(data) for data in found if isinstance(data, bytes))
 
 
 def _done[Item](
-    batch: list[tuple[Item, int | None]], result: Future[list[bytes | None]]
+    batch: _Batch[Item], result: Future[list[bytes | None]]
 ) -> Iterator[tuple[Item, bytes | None]]:
     made = result.result()
-    for item, index in batch:
+    for item, index in batch.items:
         yield item, None if index is None else made[index]
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from qualify.images.guards import packages, project, surface
+from qualify.images.errors import ImageFault
+from qualify.images.guards import bytecode, packages, preloads, project, source, surface
 from qualify.images.guards.result import GuardResult, Outcome, Subject, unknown
 
 __all__ = ["GUARDS", "Guard", "GuardResult", "Outcome", "Subject", "accepts", "guard"]
@@ -38,6 +39,9 @@ GUARDS: tuple[Guard, ...] = (
     Guard("tool-parsers", packages.tool_parsers),
     Guard("launcher", project.launcher),
     Guard("declarations", project.declarations),
+    Guard("source", source.source),
+    Guard("bytecode", bytecode.bytecode),
+    Guard("preloads", preloads.preloads),
     Guard("weights", surface.weights),
     Guard("writable", surface.writable),
     Guard("credentials", surface.credentials),
@@ -58,8 +62,15 @@ def guard(subject: Subject) -> tuple[GuardResult, ...]:
         if broken is not None and each.reads_layers:
             results.append(unknown(each.name, f"the layers could not be read: {broken}"))
         else:
-            results.append(each.judge(subject))
+            results.append(_judged(each, subject))
     return tuple(results)
+
+
+def _judged(each: Guard, subject: Subject) -> GuardResult:
+    try:
+        return each.judge(subject)
+    except ImageFault as error:  # links without end, a damaged index
+        return unknown(each.name, f"it could not be judged: {error.what}")
 
 
 def accepts(results: tuple[GuardResult, ...]) -> bool:

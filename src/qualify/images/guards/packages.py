@@ -107,6 +107,8 @@ def _merged(locks: Iterable[Lock]) -> dict[str, str]:
 
 def _debian_differences(subject: Subject) -> Iterator[str]:
     expected = subject.expected
+    if expected.ours and subject.debian and "debian" not in expected.label_digests:
+        yield f"{counted(len(subject.debian), 'Debian package')}, and no label names their lock"
     if expected.debian is None or expected.closure is None:
         return
     if expected.closure not in expected.debian.closures:
@@ -173,6 +175,8 @@ _SONAME = re.compile(
     r"^lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)(?:[-.][0-9a-f]{8})?\.so\.(\d+)"
 )
 """Names of libraries that carry CUDA's major, also as wheels rename the copies they carry."""
+_YEARS = 1000
+"""Some libraries have a year in place of a version (`libcupti.so.2025.3`)."""
 OTHER_MAJOR: dict[str, str] = {
     "nvidia_cutlass_dsl/": "the CuTe DSL has libraries for both majors and loads one",
     "pynvvideocodec": "a video decoder with a runtime of its own; text models never load it",
@@ -209,7 +213,9 @@ def cuda_major(subject: Subject) -> GuardResult:
 
 
 def _library_majors(subject: Subject) -> tuple[dict[int, list[str]], list[str], list[str]]:
-    """CUDA major → libraries that ask for it; the ones allowed to differ; the ones not readable."""
+    """CUDA major → libraries that ask for it or are of it, by their names; the ones allowed to
+    differ; the ones not readable.
+    """
     found: dict[int, list[str]] = {}
     allowed: list[str] = []
     unread: list[str] = []
@@ -221,7 +227,9 @@ def _library_majors(subject: Subject) -> tuple[dict[int, list[str]], list[str], 
             if path.endswith(".so") or ".so." in path:
                 unread.append(path)
             continue
-        for major in {int(m[1]) for each in node.needed if (m := _SONAME.match(each))}:
+        names = (*node.needed, path.rpartition("/")[2])
+        majors = {int(m[1]) for each in names if (m := _SONAME.match(each))}
+        for major in (each for each in majors if each < _YEARS):
             reason = next((why for part, why in OTHER_MAJOR.items() if part in path.lower()), None)
             if reason is not None and packages and major not in packages:
                 allowed.append(f"{path} asks for CUDA {major}: allowed, {reason}")

@@ -23,6 +23,8 @@ from qualify.pins.cuda import cuda_majors
 
 HOME = "opt/qualify"
 """Where the project lies in its images."""
+COMMAND = "usr/bin/qualify"
+"""The program of images that carry the command."""
 
 
 def digests(subject: Subject) -> GuardResult:
@@ -49,6 +51,10 @@ def launcher(subject: Subject) -> GuardResult:
         return said("launcher", "the image names nothing to start")
     place = _program_place(subject, command[0])
     module = _module_of(command)
+    if expected.ours and not _is_ours(command, module):
+        return failed(
+            "launcher", f"it starts {command[0][:80]!a} with a command that is not of ours"
+        )
     missing = _missing_parts(subject) if expected.ours else []
     if place is None:
         missing.insert(0, f"{command[0][:80]} (as an executable file)")
@@ -57,6 +63,14 @@ def launcher(subject: Subject) -> GuardResult:
     if missing:
         return failed("launcher", f"not in the image: {first_of(missing)}", missing)
     return passed("launcher", f"{place}{f' -m {module}' if module else ''} is there")
+
+
+def _is_ours(command: tuple[str, ...], module: str | None) -> bool:
+    """Whether an image of ours starts with our code: the command, or a module of the project."""
+    if command[0] == f"/{COMMAND}":
+        return True
+    python = re.fullmatch(r"/usr/bin/python3(\.\d+)?", command[0]) is not None
+    return python and command[1:3] == ("-P", "-m") and (module or "").startswith("qualify.")
 
 
 def _program_place(subject: Subject, name: str) -> str | None:
@@ -100,7 +114,7 @@ def _missing_parts(subject: Subject) -> list[str]:
     if subject.expected.runtime is not None:
         parts.append(f"{HOME}/src/qualify/runtimes/launcher.py")
     else:
-        parts.append("usr/bin/qualify")
+        parts.append(COMMAND)
     return [part for part in parts if subject.scan.tree.find(part) is None]
 
 

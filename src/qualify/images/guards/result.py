@@ -16,6 +16,7 @@ from qualify.images.distributions import (
 )
 from qualify.images.expectations import Expectations
 from qualify.images.image import Image
+from qualify.images.layers import Progress
 from qualify.images.scan import Scan
 
 MAX_SHOWN = 10
@@ -50,6 +51,8 @@ class Subject:
     scan: Scan
     expected: Expectations
     image: Image | None = None
+    progress: Progress | None = None
+    """Told of stored bytes when a guard reads layers once more."""
 
     @cached_property
     def installed(self) -> list[Distribution]:

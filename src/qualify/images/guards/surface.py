@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from qualify.core.status import EngineKind
-from qualify.images import credentials as secrets
+from qualify.images.documents import in_documents
 from qualify.images.guards.result import (
     GuardResult,
     Subject,
@@ -42,15 +42,18 @@ def _line(subject: Subject, finding: Finding) -> str:
 
 
 def writable(subject: Subject) -> GuardResult:
-    """No setuid or setgid program, no file capability, no world-writable file, no device."""
-    wrong = list(_writable(subject))
+    """No setuid or setgid program, no file capability, no world-writable file, no device; in our
+    images nothing that belongs to the user it runs as, but a home and temporary files.
+    """
+    wrong = [*_writable(subject), *_owned(subject)]
     if wrong:
         return failed("writable", f"{counted(len(wrong), 'path')}: {first_of(wrong)}", wrong)
     return passed("writable", "nothing setuid, setgid or world-writable, no devices")
 
 
 def _writable(subject: Subject) -> Iterator[str]:
-    for path, node in subject.scan.tree.walk():
+    tree = subject.scan.tree
+    for path, node in (("/", tree.root), *tree.walk()):
         if node.kind == "link":
             continue
         if node.kind in ("device", "pipe"):
@@ -63,8 +66,20 @@ def _writable(subject: Subject) -> Iterator[str]:
             yield f"{path} is world-writable"
 
 
+_OWN_FOLDERS = re.compile(r"^(home/[^/]+|tmp|var/tmp)(/|$)")
+
+
+def _owned(subject: Subject) -> Iterator[str]:
+    """What a process of the image could change although nobody else may."""
+    if not subject.expected.ours:
+        return
+    for path, node in subject.scan.tree.walk():
+        if (node.uid or (node.gid and node.mode & 0o020)) and not _OWN_FOLDERS.match(path):
+            yield f"{path} belongs to {node.uid}:{node.gid}"
+
+
 def credentials(subject: Subject) -> GuardResult:
-    """No credential in any layer, nor in the configuration and its history."""
+    """No credential in any layer, nor anywhere in the configuration, the manifest or the index."""
     owned = subject.records.owned
     wrong, public = [], 0
     for each in subject.scan.findings:
@@ -76,7 +91,7 @@ def credentials(subject: Subject) -> GuardResult:
             public += 1
         else:
             wrong.append(_line(subject, each))
-    wrong += _configured(subject)
+    wrong += [] if subject.image is None else in_documents(subject.image)
     if wrong:
         summary = f"{counted(len(wrong), 'place')}: {first_of(wrong)}"
         return failed("credentials", summary, wrong)
@@ -84,31 +99,8 @@ def credentials(subject: Subject) -> GuardResult:
         large = subject.scan.too_large
         return unknown("credentials", f"too large to read: {first_of(large)}", large)
     note = f" ({counted(public, 'example')} in files of published packages)" if public else ""
-    places = "files" if subject.image is None else "files, variables or history"
+    places = "files" if subject.image is None else "files, configuration, manifest or index"
     return passed("credentials", f"none in {places}{note}")
-
-
-def _configured(subject: Subject) -> Iterator[str]:
-    """Credentials in variables, arguments, labels and the history of the build."""
-    if subject.image is None:
-        return
-    image = subject.image
-    texts = [("variable", name, value) for name, value in image.environment.items()]
-    texts += [("argument", "", each) for each in image.command]
-    texts += [("label", name, value) for name, value in image.labels.items()]
-    history = image.config.get("history")
-    for index, step in enumerate(history if isinstance(history, list) else ()):
-        if isinstance(step, dict):
-            for key in ("created_by", "comment", "author"):
-                texts.append(("history", f"step {index + 1}", str(step.get(key, ""))))
-    for place, name, value in texts:
-        for what in secrets.in_text(value.encode("utf-8", "replace")):
-            yield f"{place} {name[:60]}: {what}".replace(" :", ":")
-        if place == "variable" and _SECRET_NAME.search(name) and len(value) >= 8:
-            yield f"variable {name[:60]}: a value under a name of secrets"
-
-
-_SECRET_NAME = re.compile(r"(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY)$", re.IGNORECASE)
 
 
 def user(subject: Subject) -> GuardResult:

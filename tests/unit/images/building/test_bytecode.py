@@ -4,6 +4,9 @@ import marshal
 import random
 import subprocess
 import sys
+from dataclasses import dataclass
+
+import pytest
 
 from qualify.images.building import bytecode
 from qualify.images.building.bytecode import compiled, with_bytecode
@@ -69,6 +72,45 @@ def test_items_come_back_in_order_also_those_that_are_not_compiled():
     made = list(with_bytecode(items, lambda n: (f"/{n}.py", b"x = 1\n") if n % 7 == 0 else None, 2))
     assert [item for item, _ in made] == items
     assert all((bytecode is not None) == (item % 7 == 0) for item, bytecode in made)
+
+
+@dataclass
+class Carrying:
+    """Like a file of a package: its bytes are at hand whether they are compiled or not."""
+
+    number: int
+    data: bytes
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(1 << 20, 400), (100 << 20, 5)], ids=["many files", "each over the bound"]
+)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["debian", "wheel"])
+def test_files_that_are_not_compiled_wait_within_a_bound(size, count, wrapped):
+    """Sources of a few bytes between them keep the order, and must not keep all files."""
+    data = b"\0" * size
+    state = {"held": 0, "most": 0}
+
+    def items():
+        for number in range(count):
+            carrying = Carrying(number, b"x = 1\n" if number % 5 == 0 else data)
+            state["held"] += len(carrying.data)
+            state["most"] = max(state["most"], state["held"])
+            yield ("wheel", carrying) if wrapped else carrying
+
+    def source(item):
+        file = item[1] if wrapped else item
+        return (f"/{file.number}.py", file.data) if file.number % 5 == 0 else None
+
+    order = []
+    for item, code in with_bytecode(items(), source, 1):
+        file = item[1] if wrapped else item
+        assert (code is not None) == (file.number % 5 == 0)
+        order.append(file.number)
+        state["held"] -= len(file.data)
+    assert order == list(range(count))
+    assert state["held"] == 0
+    assert state["most"] <= (64 << 20) + (8 << 20) + size
 
 
 def test_what_is_no_python_has_none():
