@@ -2,9 +2,11 @@
 
 Promises: everything is written below a private folder that gets its name only after every layer
 matched its digest; a path of the image never leads out of it, however its links stand; running it
-again finds the folder and checks that nothing in it has changed. Never: makes device nodes, keeps
-setuid bits, or gives files to other users. Links are written as they are: an absolute one means
-the image's root, so whoever reads the folder does so with that root (as bubblewrap does).
+again finds the folder and hashes every byte in it, so that changed files never run under the
+image's digest. Who can write as this user could write the folder and what is said of it: against
+them there is no help here. Never: makes device nodes, keeps setuid bits, or gives files to other
+users. Links are written as they are: an absolute one means the image's root, so whoever reads the
+folder does so with that root (as bubblewrap does).
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +31,15 @@ from qualify.images.errors import ImageFault, ImageTampered
 from qualify.images.image import Image
 from qualify.images.layers import OPAQUE, WHITEOUT, Allowance, LayerReader, Member, Progress
 from qualify.images.limits import LIMITS, Limits
+from qualify.images.rooted import link_that_leads_out
 from qualify.images.tree import Tree
 from qualify.storage.folders import private_folder, write_atomic, xdg_cache_home
 from qualify.storage.staging import staged_folder
 
-SCHEMA = "qualify-unpacked-image/1"
+SCHEMA = "qualify-unpacked-image/2"
 ROOT = "rootfs"
+_HASHERS = 2
+_PIECE = 1 << 20
 _STATE = "image.json"
 
 
@@ -45,11 +53,13 @@ class UnpackedImage:
 
 
 def default_folder(image: Image) -> Path:
-    """Where unpacked images are kept: `$XDG_CACHE_HOME/qualify/images/<hex digest>`.
+    """Where unpacked images are kept: `$XDG_CACHE_HOME/qualify/images/2/<hex digest>`.
 
     Makes the parent folder (0700). Raises `EnvironmentFault`.
     """
-    return private_folder(xdg_cache_home() / "images") / image.digest.removeprefix("sha256:")
+    return private_folder(xdg_cache_home() / "images" / SCHEMA[-1]) / image.digest.removeprefix(
+        "sha256:"
+    )
 
 
 def unpack_image(
@@ -68,7 +78,7 @@ def unpack_image(
     """
     target = default_folder(image) if folder is None else folder
     if os.path.lexists(target) and any(target.iterdir() if target.is_dir() else (target,)):
-        return _present(image, target)
+        return _present(image, target, progress)
     try:
         with staged_folder(target) as staging:
             (staging / ROOT).mkdir(mode=0o755)
@@ -76,7 +86,7 @@ def unpack_image(
             state = {
                 "schema": SCHEMA,
                 "digest": image.digest,
-                "listing": listing_digest(staging / ROOT),
+                "content": content_digest(staging / ROOT),
                 "labels": image.labels,
             }
             write_atomic(staging / _STATE, orjson.dumps(state, option=orjson.OPT_SORT_KEYS))
@@ -84,7 +94,7 @@ def unpack_image(
         # Another process may have unpacked the same image meanwhile.
         if not (target / _STATE).is_file():
             raise
-        return _present(image, target)
+        return _present(image, target, progress)
     except OSError as error:
         raise EnvironmentFault(
             f"the image cannot be unpacked: {error.strerror or error}",
@@ -94,45 +104,73 @@ def unpack_image(
     return UnpackedImage(image.digest, target / ROOT, image.labels)
 
 
-def _present(image: Image, folder: Path) -> UnpackedImage:
+def _present(image: Image, folder: Path, progress: Progress | None) -> UnpackedImage:
     """What an earlier call left. Raises `UsageError` when it is not that image, unchanged."""
     fix = "remove the folder, or name another one"
+    info = folder.stat()
+    if info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        raise UsageError("could be changed by other users", where=str(folder), fix=fix)
     try:
         state: Any = orjson.loads((folder / _STATE).read_bytes())
-        found = state["digest"], state["listing"], dict(state["labels"])
+        found = state["digest"], state["content"], dict(state["labels"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError("is no unpacked image", where=str(folder), fix=fix) from error
     if found[0] != image.digest:
         raise UsageError(f"holds the image {found[0]}", where=str(folder), fix=fix)
-    if found[1] != listing_digest(folder / ROOT):
+    if found[1] != content_digest(folder / ROOT, progress):
         raise UsageError("was changed after it was unpacked", where=str(folder), fix=fix)
     return UnpackedImage(image.digest, folder / ROOT, found[2])
 
 
-def listing_digest(root: Path) -> str:
-    """Digest of every path below `root` with type, mode, size, time and target of links.
+def content_digest(root: Path, progress: Progress | None = None) -> str:
+    """Digest of every path below `root` with type, mode, target of a link, and SHA-256 of a file.
 
-    Notices what somebody changed by accident, at the price of a listing; it reads no file.
+    `progress` gets the bytes read. A file with several names is read once.
     """
     state = hashlib.sha256()
-    stack = [root]
-    while stack:
-        folder = stack.pop()
-        with os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
-                info = entry.stat(follow_symlinks=False)
-                row: list[Any] = [
-                    os.path.relpath(entry.path, root).encode("utf-8", "surrogateescape").hex(),
-                    info.st_mode,
-                ]
-                if entry.is_symlink():
-                    row.append(os.fsencode(Path(entry.path).readlink()).hex())
-                elif entry.is_dir(follow_symlinks=False):
-                    stack.append(Path(entry.path))
-                else:
-                    row += [info.st_size, info.st_mtime_ns // 1000]
+    known: dict[tuple[int, int], Future[str]] = {}
+    with ThreadPoolExecutor(_HASHERS) as pool:
+        for batch in batched(_listed(root), 4096):
+            rows: list[tuple[list[Any], Future[str] | None]] = []
+            for path, info in batch:
+                name = os.path.relpath(path, root).encode("utf-8", "surrogateescape").hex()
+                row: list[Any] = [name, info.st_mode]
+                content = None
+                if stat.S_ISLNK(info.st_mode):
+                    row.append(os.fsencode(path.readlink()).hex())
+                elif stat.S_ISREG(info.st_mode):
+                    key = info.st_dev, info.st_ino
+                    content = known.get(key) or pool.submit(_file_digest, path, progress)
+                    if info.st_nlink > 1:
+                        known[key] = content
+                rows.append((row, content))
+            for row, content in rows:
+                if content is not None:
+                    row.append(content.result())
                 state.update(canonical_json(row) + b"\n")
     return "sha256:" + state.hexdigest()
+
+
+def _listed(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    stack = [root]
+    while stack:
+        with os.scandir(stack.pop()) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(info.st_mode):
+                    stack.append(Path(entry.path))
+                yield Path(entry.path), info
+
+
+def _file_digest(path: Path, progress: Progress | None) -> str:
+    state = hashlib.sha256()
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", buffering=0) as stream:
+        while piece := stream.read(_PIECE):
+            state.update(piece)
+            if progress is not None:
+                progress(len(piece))
+    return state.hexdigest()
 
 
 def _fill(image: Image, root: Path, progress: Progress | None, limits: Limits) -> None:
@@ -148,6 +186,13 @@ def _fill(image: Image, root: Path, progress: Progress | None, limits: Limits) -
             raise ImageTampered(
                 mismatches[0], where=image.where, fix="get the image again from its builder"
             )
+    way_out = link_that_leads_out(root)
+    if way_out is not None:
+        raise ImageFault(
+            f"{way_out[:200]!a} is a link that climbs out of the root",
+            where=image.where,
+            fix="do not use this image, or unpack it where you can throw it away",
+        )
 
 
 class _Writer:
@@ -164,8 +209,6 @@ class _Writer:
         """Apply one member to the tree and to the folder. Raises `ImageFault`, `OSError`."""
         if member.kind in ("device", "pipe"):
             raise self._refusal(member, f"is a {member.kind}; only files, folders and links are")
-        if member.kind == "link" and _climbs(member):
-            raise self._refusal(member, f"is a link that climbs out of the root: {member.target!a}")
         hidden = member.path.rpartition("/")[2].startswith(WHITEOUT)
         place = self._place(member)
         before = self._names(place.parent) if hidden else set()
@@ -252,16 +295,6 @@ class _Writer:
         elif node.children is not None:
             for name in self._names(place):
                 self._prune(f"{path}/{name}", place / name)
-
-
-def _climbs(member: Member) -> bool:
-    """Tell whether a relative link, taken literally, leaves the root."""
-    depth = 0 if member.target.startswith("/") else member.path.count("/")
-    for part in member.target.split("/"):
-        depth += -1 if part == ".." else part not in ("", ".")
-        if depth < 0:
-            return True
-    return False
 
 
 def _remove(place: Path) -> None:

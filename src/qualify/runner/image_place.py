@@ -8,6 +8,8 @@ The record of a trial names the digest of the image.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "QUALIFY_IMAGE"
 """Names an image where `--image` does not; rows on the host do not look at it."""
+_METADATA = ("METADATA", "PKG-INFO", "RECORD")
 _PYTHON = re.compile(r"python3(\.[0-9]+)?")
 
 
@@ -113,7 +116,9 @@ def _require_packages(
 def _versions_in(root: ImageRoot) -> Callable[[str], str | None]:
     """Tells the version of a distribution that is installed in the image, from its metadata."""
     found: dict[str, str] = {}
-    for each in metadata.distributions(path=[str(p) for p in site_folders(root.path)]):
+    folders = site_folders(root.path)
+    _require_own_metadata(root.path, folders)
+    for each in metadata.distributions(path=[str(p) for p in folders]):
         # Python imports the first that it finds; a later one of the same name is never used.
         found.setdefault(_normal(each.name), each.version)
     return lambda name: found.get(_normal(name))
@@ -121,15 +126,35 @@ def _versions_in(root: ImageRoot) -> Callable[[str], str | None]:
 
 def site_folders(root: Path) -> list[Path]:
     """The folders of an image in which its Python finds packages."""
-    return [
-        site
-        for base in (root / "usr/local/lib", root / "usr/lib")
-        if base.is_dir()
-        for python in sorted(base.iterdir())
-        if _PYTHON.fullmatch(python.name)
-        for site in (python / "dist-packages", python / "site-packages")
-        if site.is_dir()
-    ]
+    from qualify.images.rooted import LeadsOut, inside
+
+    found = []
+    for lib in ("usr/local/lib", "usr/lib"):
+        base = inside(root, lib)
+        names = sorted(each.name for each in base.iterdir()) if base.is_dir() else []
+        for python in (name for name in names if _PYTHON.fullmatch(name)):
+            for site in ("dist-packages", "site-packages"):
+                with contextlib.suppress(LeadsOut):
+                    place = inside(root, f"{lib}/{python}/{site}")
+                    if place.is_dir() and place not in found:
+                        found.append(place)
+    return found
+
+
+def _require_own_metadata(root: Path, folders: list[Path]) -> None:
+    """What says which packages are installed lies in the image, not behind a link on this host."""
+    own = os.path.realpath(root) + os.sep
+    for folder in folders:
+        for known in folder.iterdir():
+            if known.suffix not in (".dist-info", ".egg-info"):
+                continue
+            for each in (known, *(known / file for file in _METADATA)):
+                if os.path.lexists(each) and not os.path.realpath(each).startswith(own):
+                    raise UsageError(
+                        f"{known.name}: its metadata is a link that leads out of the image",
+                        where=str(root),
+                        fix="do not use this image; nothing was recorded",
+                    )
 
 
 def _normal(name: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
 from qualify.core.errors import EnvironmentFault, UsageError
-from qualify.images import open_image, unpack_image
+from qualify.images import ImageFault, open_image, unpack_image
 from qualify.images.unpacking import default_folder
 from support.images import ImageBuilder, file, folder, hard_link, link, python_image
 
@@ -15,6 +16,13 @@ from support.images import ImageBuilder, file, folder, hard_link, link, python_i
 def unpacked(tmp_path, *layers):
     image = open_image(ImageBuilder(layers=list(layers)).layout(tmp_path / "image"))
     return unpack_image(image, tmp_path / "out").root
+
+
+def other_bytes(path):
+    """As many other bytes, with the times that the file had."""
+    info = path.stat()
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
 
 
 def listing(root):
@@ -81,6 +89,7 @@ def test_unpacking_again_uses_what_is_there(tmp_path):
     "change",
     [
         lambda root: (root / "etc/passwd").write_text("root::0:0::/:/bin/sh\n"),
+        lambda root: other_bytes(root / "etc/passwd"),
         lambda root: (root / "new").touch(),
         lambda root: (root / "etc/passwd").chmod(0o777),
         lambda root: (root / "bin").unlink(),
@@ -92,6 +101,44 @@ def test_a_folder_that_was_changed_is_not_used(change, tmp_path):
     change(unpack_image(image, tmp_path / "out").root)
     with pytest.raises(UsageError, match="was changed after"):
         unpack_image(image, tmp_path / "out")
+
+
+def test_a_folder_that_others_could_change_is_not_used(tmp_path):
+    image = open_image(python_image().layout(tmp_path / "image"))
+    unpack_image(image, tmp_path / "out")
+    (tmp_path / "out").chmod(0o777)
+    with pytest.raises(UsageError, match="could be changed by other users"):
+        unpack_image(image, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [link("up", "..")],
+        [link("a/b/up", "../../..")],
+        [folder("deep/er"), link("short", "deep/er"), link("short/up", "../../..")],
+        [folder("a/b"), link("in", "a/b"), link("out", "in/../../..")],
+        [link("a/b/c/up", "../.."), hard_link("up", "a/b/c/up")],
+        [link("out", "x/../../y"), link("x", "/")],
+    ],
+)
+def test_a_link_that_climbs_out_by_any_way_is_refused(members, tmp_path):
+    with pytest.raises(ImageFault, match="climbs out"):
+        unpacked(tmp_path, members)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [link("usr/bin/x", "../lib/x"), link("etc/mtab", "../proc/mounts")],
+        [folder("usr/lib"), link("lib", "usr/lib"), link("lib/up", "../../etc")],
+        [link("round", "round"), link("never", "never/x")],
+        [link("absolute", "/etc/passwd")],
+    ],
+)
+def test_a_link_that_stays_inside_is_kept(members, tmp_path):
+    assert unpacked(tmp_path, members).is_dir()
 
 
 def test_another_image_or_another_folder_is_not_replaced(tmp_path):
