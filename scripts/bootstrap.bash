@@ -61,6 +61,11 @@ bootstrap() { # ROOT SET...
   if [[ -t 2 ]]; then printf '\r\e[K' >&2; fi
 }
 
+# Prints the Python of a further environment, made like the first; the caller's stays as it is.
+bootstrap_python() { # ROOT SET...
+  (bootstrap "$@" >&2 && printf '%s\n' "$qualify_python")
+}
+
 # Installs what the tests need of the system: Debian packages as root, else says what is missing.
 bootstrap_programs() { # PROGRAM=PACKAGE...
   local pair missing=() log=$qualify_venv/system.log

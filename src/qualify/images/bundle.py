@@ -24,6 +24,7 @@ from qualify.images.attestations import (
     provenance_mistakes,
     sbom_mistakes,
 )
+from qualify.images.bundle_check import BundleReport, check_bundle
 from qualify.images.bundle_plan import BundlePlan, PlannedImage
 from qualify.images.bundle_readme import readme_bytes
 from qualify.images.errors import ImageTampered
@@ -66,6 +67,7 @@ def make_bundle(plan: BundlePlan, target: Path, progress: Progress | None = None
             entries = [image.entry for image in plan.images]
             writer.write(form.README, readme_bytes(plan.bundle, entries, plan.project))
             digest = _write_lists(writer, plan, entries)
+            _require_accepted(check_bundle(folder, announced=digest, progress=progress))
     except OSError as error:
         raise EnvironmentFault(
             f"the bundle cannot be written: {error.strerror or error}",
@@ -73,6 +75,17 @@ def make_bundle(plan: BundlePlan, target: Path, progress: Progress | None = None
             fix="check the free space and the permissions; nothing was left behind",
         ) from error
     return MadeBundle(target, digest, len(writer.files), sum(writer.sizes.values()))
+
+
+def _require_accepted(report: BundleReport) -> None:
+    """What is made is checked like what was carried: whoever gets it will do the same."""
+    if not report.accepted:
+        first = report.findings[0]
+        raise ImageTampered(
+            f"the bundle would not be accepted: {first.path}: {first.detail}",
+            where=str(report.folder),
+            fix="nothing was written; make that right in the project or build the image again",
+        )
 
 
 def _require_space(plan: BundlePlan, folder: Path) -> None:
@@ -158,7 +171,7 @@ def _sbom(planned: PlannedImage, progress: Progress | None) -> bytes:
         return make_sbom(planned.image, planned.pins, progress)
     path = planned.image.path / SBOM_FILE
     data = path.read_bytes()
-    _refuse(path, sbom_mistakes(data, planned.image.digest, planned.pins))
+    _refuse(path, sbom_mistakes(data, planned.image, planned.pins))
     return data
 
 
@@ -168,7 +181,7 @@ def _provenance(planned: PlannedImage) -> bytes:
     if not path.is_file():
         return make_provenance(planned.image, planned.pins)
     data = path.read_bytes()
-    _refuse(path, provenance_mistakes(data, planned.image.digest, planned.pins))
+    _refuse(path, provenance_mistakes(data, planned.image, planned.pins))
     return data
 
 

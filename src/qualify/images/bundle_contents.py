@@ -130,5 +130,5 @@ def _attested(
         if path not in listed:
             yield path, f"is missing: image {entry.name} has none"
         elif path in right:
-            for mistake in mistakes((folder / path).read_bytes(), image.digest, pins):
+            for mistake in mistakes((folder / path).read_bytes(), image, pins):
                 yield path, mistake

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,8 +81,8 @@ class BundlePlan:
 
     @property
     def work(self) -> int:
-        """Bytes that will be gone through: those written, and layers read for a bill anew."""
-        return self.total + sum(each.image.size for each in self.images if not each.has_bill)
+        """Bytes that will be gone through: written, checked, and layers read for a bill anew."""
+        return 2 * self.total + sum(each.image.size for each in self.images if not each.has_bill)
 
 
 def plan_bundle(
@@ -191,18 +192,40 @@ def _project_files(project: Path, bundle: Bundle) -> dict[str, Path]:
     found: dict[str, Path] = {}
     if (project / form.LICENCE).is_file():
         found[form.LICENCE] = project / form.LICENCE
+    tracked = _tracked(project, folders)
     for folder in folders:
         if not (project / folder).is_dir():
             raise UsageError(f"has no folder {folder}/", where=str(project), fix="add it")
         for parent, below, names in os.walk(project / folder):
-            for name in (*below, *names):
-                path = Path(parent, name)
+            # Derived from what lies beside it, and different on each machine.
+            below[:] = [name for name in below if name != "__pycache__"]
+            paths = [Path(parent, name) for name in names if not name.endswith(".pyc")]
+            if tracked is not None:
+                paths = [p for p in paths if p.relative_to(project).as_posix() in tracked]
+            for path in (*(Path(parent, name) for name in below), *paths):
                 _require_plain(path, project)
-            for name in names:
-                path = Path(parent, name)
-                found[path.relative_to(project).as_posix()] = path
+            found.update((path.relative_to(project).as_posix(), path) for path in paths)
     _require_distinct(found, project)
     return dict(sorted(found.items()))
+
+
+def _tracked(project: Path, folders: list[str]) -> set[str] | None:
+    """What the checkout's commit has of these folders; `None` where the project is no checkout.
+
+    Raises `UsageError` when git cannot tell.
+    """
+    if not (project / ".git").exists():
+        return None
+    command = ["git", "-C", str(project), "ls-files", "-z", "--", form.LICENCE, *folders]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(
+            "is a checkout, and git cannot tell which files belong to it",
+            where=str(project),
+            fix="install git and check `git status`, or use an export of the project",
+        ) from error
+    return {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
 
 
 def _require_plain(path: Path, project: Path) -> None:

@@ -25,11 +25,15 @@ from qualify.images.decompression import CHUNK
 from qualify.images.errors import ImageTampered
 from qualify.images.image import Image, Layer
 from qualify.images.layers import Allowance, LayerReader, Progress
+from qualify.images.provenance import FILE_NAME as PROVENANCE_FILE
+from qualify.images.provenance import parse_statement
+from qualify.images.sbom import FILE_NAME as SBOM_FILE
+from qualify.images.sbom import read_sbom
 from qualify.storage.folders import fsync_folder
 from qualify.storage.staging import staged_folder
 
 FORMATS = ("oci", "oci-archive", "docker-archive")
-COMPANIONS = ("sbom.cdx.json", "provenance.intoto.json", "digest")
+COMPANIONS = (SBOM_FILE, PROVENANCE_FILE, "digest")
 """Files beside the blobs of a layout that a build leaves; copied into OCI exports."""
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -102,8 +106,26 @@ def _write_oci(image: Image, target: _Target, name: str | None, progress: Progre
         for companion in COMPANIONS:
             if image.store.has(companion):
                 with image.store.open(companion) as stream:
-                    target.write(companion, _bytes(stream.read()))
+                    data = stream.read()
+                _require_about(companion, data, image)
+                target.write(companion, _bytes(data))
     return digest
+
+
+def _require_about(companion: str, data: bytes, image: Image) -> None:
+    """What lies beside an image is about this image, or it is not carried on."""
+    if companion == PROVENANCE_FILE:
+        subject = parse_statement(data, companion).subject_digest
+    elif companion == SBOM_FILE:
+        subject, _ = read_sbom(data, companion)
+    else:
+        subject = data[:200].decode("ascii", "replace").strip()
+    if subject != image.digest:
+        raise ImageTampered(
+            f"{companion} is about {subject}, the image is {image.digest}",
+            where=image.where,
+            fix="remove the file, or build the image again",
+        )
 
 
 def _blob(digest: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cyclonedx.model import HashType
     from cyclonedx.model.component import Component
     from cyclonedx.model.license import License
+    from packageurl import PackageURL
 
 FILE_NAME = "sbom.cdx.json"
 MAX_BYTES = 64 << 20
@@ -76,10 +77,9 @@ def _subject(pins: ImagePins, labels: Mapping[str, str], digest: str) -> Compone
 
 def _own_code(labels: Mapping[str, str]) -> Component:
     from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
 
     version = labels.get(_VERSION) or None
-    purl = PackageURL("generic", None, "qualify", version)
+    purl = _own_purl(labels)
     stated = labels.get("org.opencontainers.image.licenses", "")
     return Component(
         type=ComponentType.APPLICATION,
@@ -89,6 +89,17 @@ def _own_code(labels: Mapping[str, str]) -> Component:
         purl=purl,
         licenses=_licences(Stated(expression=stated) if stated else None),
     )
+
+
+def _own_purl(labels: Mapping[str, str]) -> PackageURL:
+    from packageurl import PackageURL
+
+    return PackageURL("generic", None, "qualify", labels.get(_VERSION) or None)
+
+
+def own_purl(labels: Mapping[str, str]) -> str:
+    """The package URL under which a bill names Qualify's own code, which no lock pins."""
+    return str(_own_purl(labels).to_string())
 
 
 def _component(pin: Pinned, stated: Mapping[Key, Stated]) -> Component:
@@ -142,9 +153,10 @@ def _licences(stated: Stated | None) -> list[License]:
     ]
 
 
-def read_sbom(data: bytes, where: str) -> tuple[str, dict[str, str]]:
+def read_sbom(data: bytes, where: str) -> tuple[str, dict[str, str | None]]:
     """The digest (`sha256:…`) of the image that a bill is about, and SHA-256 by package URL of each
-    component that has both. Raises `ImageFault` for what is no CycloneDX 1.6 bill of an image.
+    component (`None` for one without). Raises `ImageFault` for what is no CycloneDX 1.6 bill of an
+    image.
     """
     if len(data) > MAX_BYTES:
         raise damaged(f"a bill of materials has at most {MAX_BYTES} bytes", where)
@@ -152,14 +164,12 @@ def read_sbom(data: bytes, where: str) -> tuple[str, dict[str, str]]:
         document = orjson.loads(data)
         form = (document["bomFormat"], document["specVersion"])
         subject = _first_sha256(document["metadata"]["component"])
-        parts = {
-            part["purl"]: _first_sha256(part) for part in document["components"] if "purl" in part
-        }
+        parts = {part["purl"]: _first_sha256(part) for part in document["components"]}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise damaged("is no bill of materials of an image", where) from error
     if form != ("CycloneDX", "1.6") or subject is None:
         raise damaged("is no CycloneDX 1.6 bill of an image with its digest", where)
-    return f"sha256:{subject}", {purl: digest for purl, digest in parts.items() if digest}
+    return f"sha256:{subject}", parts
 
 
 def _first_sha256(component: dict[str, Any]) -> str | None:

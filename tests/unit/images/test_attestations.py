@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,12 +325,46 @@ def test_mistakes_in_either_are_named_and_a_right_one_has_none(
         (make_provenance, provenance_mistakes),
     ):
         text = make(image, pins)  # type: ignore[operator]
-        assert mistakes(text, image.digest, pins) == []
-        assert mistakes(text, "sha256:" + "0" * 64, pins)[0].startswith("is about sha256:")
+        assert mistakes(text, image, pins) == []
+        other = replace(image, digest="sha256:" + "0" * 64)
+        assert mistakes(text, other, pins)[0].startswith("is about sha256:")
         changed = text.replace(sha256(b"alpha").encode(), sha256(b"other").encode())
-        assert "alpha" in mistakes(changed, image.digest, pins)[0]
-        assert mistakes(text[:-1], image.digest, pins) != []
-        assert mistakes(b"[]", image.digest, pins) != []
+        assert "alpha" in mistakes(changed, image, pins)[0]
+        assert mistakes(text[:-1], image, pins) != []
+        assert mistakes(b"[]", image, pins) != []
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "place"),
+    [
+        ("packages.x86_64-linux.image-runner", "packages.x86_64-linux.image-other", "flakeOutput"),
+        ('"qualify.image":"runner"', '"qualify.image":"other"', "internalParameters.qualify.image"),
+    ],
+)
+def test_a_provenance_that_says_another_build_is_told_by_its_place(
+    said: str, instead: str, place: str, project: Path, tmp_path: Path
+) -> None:
+    image = open_image(Layout("runner", ("runner",)).write(tmp_path / "image", project))
+    pins = pins_of(image, project / "locks")
+    text = make_provenance(image, pins)
+    assert said.encode() in text
+    (mistake,) = provenance_mistakes(text.replace(said.encode(), instead.encode()), image, pins)
+    assert place in mistake
+    assert image.labels["org.opencontainers.image.revision"].encode() in text
+    revision = image.labels["org.opencontainers.image.revision"]
+    moved = text.replace(revision.encode(), revision[::-1].encode())
+    assert any("revision" in each for each in provenance_mistakes(moved, image, pins))
+
+
+def test_a_bill_with_more_than_the_locks_hold_is_told(project: Path, tmp_path: Path) -> None:
+    image = open_image(Layout("runner", ("runner",)).write(tmp_path / "image", project))
+    pins = pins_of(image, project / "locks")
+    document = json.loads(make_sbom(image, pins))
+    extra = dict(document["components"][0])
+    extra |= {"purl": "pkg:pypi/smuggled@1.0", "bom-ref": "pkg:pypi/smuggled@1.0"}
+    document["components"].append(extra)
+    (mistake,) = sbom_mistakes(json.dumps(document).encode(), image, pins)
+    assert "pkg:pypi/smuggled@1.0" in mistake
 
 
 def test_a_docker_archive_has_no_digest_to_speak_of(project: Path, tmp_path: Path) -> None:

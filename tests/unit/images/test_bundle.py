@@ -406,3 +406,48 @@ def test_memory_does_not_grow_with_a_blob(source: Path, tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_what_is_derived_or_not_part_of_the_commit_stays_behind(
+    source: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(source, tmp_path / "source")
+    made_here = tmp_path / "source"
+    project = made_here / "project"
+    shutil.rmtree(made_here / "cache", ignore_errors=True)
+    make(made_here, tmp_path / "before")
+    cache = project / "corpora" / "__pycache__"
+    cache.mkdir()
+    (cache / "tool.cpython-313.pyc").write_bytes(b"\0")
+    (project / "corpora" / "stray.pyc").write_bytes(b"\0")
+    make(made_here, tmp_path / "derived")
+    assert tree(tmp_path / "derived") == tree(tmp_path / "before")
+    for command in (
+        ["init", "-q"], ["add", "LICENSE", "locks", "manifests", "corpora", "docs"],
+        ["-c", "user.name=t", "-c", "user.email=t@t.invalid", "commit", "-qm", "x"],
+    ):  # fmt: skip
+        subprocess.run(["git", *command], cwd=project, check=True)
+    (project / "locks" / "notes.txt").write_text("mine")
+    make(made_here, tmp_path / "tracked")
+    assert "locks/notes.txt" not in tree(tmp_path / "tracked")
+    (project / ".git" / "HEAD").unlink()
+    with pytest.raises(UsageError, match="git cannot tell"):
+        make(made_here, tmp_path / "broken")
+
+
+def test_a_bundle_that_would_not_be_accepted_is_not_made(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from qualify.images import bundle
+
+    real = bundle._write_lists
+
+    def then_change(writer, plan, entries):
+        digest = real(writer, plan, entries)
+        (writer._folder / "locks" / "late").write_text("slipped in")
+        return digest
+
+    monkeypatch.setattr(bundle, "_write_lists", then_change)
+    with pytest.raises(ImageTampered, match="locks/late"):
+        make(source, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qualify.core.errors import UsageError
-from qualify.images import ImageTampered, open_image
+from qualify.images import ImageFault, ImageTampered, open_image
 from qualify.images.exporting import FORMATS, export_image
 from qualify.images.scan import scan_image
 from support.images import file, python_image, write_layout
@@ -56,12 +56,22 @@ def test_links_to_blobs_become_files_and_companions_come_along(tmp_path):
     layout = python_image().layout(tmp_path / "image")
     for blob in (layout / "blobs/sha256").iterdir():
         blob.symlink_to(blob.rename(tmp_path / blob.name))
-    (layout / "sbom.cdx.json").write_text("{}")
+    image = open_image(layout)
+    (layout / "digest").write_text(image.digest + "\n")
     (layout / "private.txt").write_text("stays")
-    export_image(open_image(layout), tmp_path / "out", "oci")
+    export_image(image, tmp_path / "out", "oci")
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
-    assert (tmp_path / "out/sbom.cdx.json").read_text() == "{}"
+    assert (tmp_path / "out/digest").read_text() == image.digest + "\n"
     assert not (tmp_path / "out/private.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["sbom.cdx.json", "provenance.intoto.json", "digest"])
+def test_a_companion_that_is_not_about_the_image_is_not_carried_on(name, tmp_path):
+    layout = python_image().layout(tmp_path / "image")
+    (layout / name).write_text("sha256:" + "0" * 64)
+    with pytest.raises((ImageFault, ImageTampered)):
+        export_image(open_image(layout), tmp_path / "out", "oci")
+    assert not (tmp_path / "out").exists()
 
 
 def test_only_the_chosen_image_is_copied(tmp_path):
