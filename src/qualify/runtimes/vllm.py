@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from qualify.runtimes.local import LocalEngine
 from qualify.runtimes.processes import Ended
 from qualify.runtimes.vllm_faults import LOG_BYTES, Pattern, classify, hanging
 from qualify.runtimes.vllm_template import in_force, own_template
+from qualify.storage.staging import ScratchFolder
 
 if TYPE_CHECKING:
     from qualify.manifests.configuration import Configuration
@@ -110,7 +110,7 @@ class VllmEngine(LocalEngine):
         self._folder = model_path
         self._listed = private / "model"
         """Links to the files that the manifest lists: all that the server sees of the snapshot."""
-        self._sockets: Path | None = None
+        self._sockets: ScratchFolder | None = None
 
     def program(self) -> list[str]:
         """The server script."""
@@ -129,7 +129,7 @@ class VllmEngine(LocalEngine):
     def environment(self) -> dict[str, str]:
         """Offline, quiet, on loopback; sockets where their paths are short enough."""
         made = {**ENVIRONMENT, **self._launch["environment"]}
-        return made | {"VLLM_RPC_BASE_PATH": str(self._sockets)} if self._sockets else made
+        return made | {"VLLM_RPC_BASE_PATH": str(self._sockets.path)} if self._sockets else made
 
     def readable(self) -> Mapping[str, Path]:
         """The files of the snapshot that the manifest lists, and nothing else of its folder."""
@@ -152,7 +152,7 @@ class VllmEngine(LocalEngine):
         self._link_listed(folder)
         if self._root is None and self._sockets is None:
             # A path of a socket has at most 107 characters; that of a run's folder is longer.
-            self._sockets = Path(tempfile.mkdtemp(prefix="qualify-", dir="/tmp"))
+            self._sockets = ScratchFolder("qualify-vllm-", Path("/tmp"))  # noqa: S108
         try:
             super().start()
         except BaseException:
@@ -183,7 +183,7 @@ class VllmEngine(LocalEngine):
     def _forget_sockets(self) -> None:
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
-            shutil.rmtree(sockets, ignore_errors=True)
+            sockets.remove()
 
     def read_back(self, hello: Mapping[str, Any], deadline: float) -> EngineFacts:
         """Models and version that the server tells, compared with the row and the snapshot."""

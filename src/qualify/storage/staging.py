@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from qualify.core.errors import EnvironmentFault, UsageError
@@ -46,16 +46,45 @@ def staged_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+class ScratchFolder:
+    """A private folder for as long as its maker lives.
+
+    What a killed maker left is removed by the next one that asks with the same prefix.
+    """
+
+    def __init__(self, prefix: str, parent: Path) -> None:
+        """Make `<parent>/<prefix>…` (mode 0700). Raises `OSError`."""
+        _remove_unlocked(path for path in parent.glob(f"{prefix}*") if _is_mine(path))
+        self.path, self._handle = _new_locked_folder(prefix, parent)
+
+    def remove(self) -> None:
+        """Remove it with everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._handle)
+
+
+def _is_mine(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
 def _locked_folder(target: Path) -> tuple[Path, int]:
     """A new folder beside `target` and the descriptor that holds its lock."""
+    staging, handle = _new_locked_folder(_prefix(target), target.parent)
+    staging.chmod(0o755)
+    return staging, handle
+
+
+def _new_locked_folder(prefix: str, parent: Path) -> tuple[Path, int]:
     while True:
-        staging = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(handle, fcntl.LOCK_EX)
             # Somebody may have taken it for a leftover before it was locked.
             if os.fstat(handle).st_nlink:
-                staging.chmod(0o755)
                 return staging, handle
             os.close(handle)
 
@@ -78,7 +107,11 @@ def _is_empty_folder(path: Path) -> bool:
 
 
 def _remove_leftovers(target: Path) -> None:
-    for path in target.parent.glob(f"{_escaped(_prefix(target))}*"):
+    _remove_unlocked(target.parent.glob(f"{_escaped(_prefix(target))}*"))
+
+
+def _remove_unlocked(paths: Iterable[Path]) -> None:
+    for path in paths:
         with contextlib.suppress(OSError):
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qualify.core.errors import EnvironmentFault, UsageError
-from qualify.storage.staging import staged_folder
+from qualify.storage.staging import ScratchFolder, staged_folder
 
 
 def fill(target: Path, text: str = "x") -> None:
@@ -113,3 +113,19 @@ def test_a_parent_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named() -> None:
     with pytest.raises(EnvironmentFault, match="cannot be written"):
         fill(Path("/proc/qualify-test"))
+
+
+def test_a_scratch_folder_of_a_killed_maker_goes_and_that_of_a_living_one_stays(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine-left").mkdir()
+    (tmp_path / "mine-left/socket").touch()
+    (tmp_path / "other").mkdir()
+    living = ScratchFolder("mine-", tmp_path)
+    second = ScratchFolder("mine-", tmp_path)
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == sorted(["other", living.path.name, second.path.name])
+    assert living.path.stat().st_mode & 0o777 == 0o700
+    living.remove()
+    second.remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
