@@ -13,6 +13,8 @@ from typing import Any
 import orjson
 
 _MAX_SAFE_INTEGER = 2**53 - 1
+_LEAVES = frozenset((str, int, bool, type(None)))
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 
 class NotCanonical(ValueError):
@@ -25,14 +27,35 @@ def canonical_json(value: Any) -> bytes:
     Raises `NotCanonical` for floats, non-ASCII or non-string keys, integers outside ±(2^53-1),
     lone surrogates and types that JSON does not have.
     """
-    _check(value, "$")
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError as error:
+        if _is_plain(value):
+            return orjson.dumps(value, option=_OPTIONS)
+    except (TypeError, RecursionError) as error:
+        _explain(value, "$")
         raise NotCanonical(f"$: {error}") from error
+    _explain(value, "$")
+    raise NotCanonical("$: has no canonical form")
 
 
-def _check(value: Any, path: str) -> None:
+def _is_plain(value: Any) -> bool:
+    """Whether orjson writes `value` as the RFC says (it looks after integers itself)."""
+    kind = type(value)
+    if kind is dict:
+        # Raises TypeError for a key that is no text.
+        if not all(map(str.isascii, value)):
+            return False
+        inner = value.values()
+    elif kind is list or kind is tuple:
+        inner = value
+    else:
+        return kind in _LEAVES
+    if _LEAVES.issuperset(map(type, inner)):
+        return True
+    return all(type(item) in _LEAVES or _is_plain(item) for item in inner)
+
+
+def _explain(value: Any, path: str) -> None:
+    """Raise `NotCanonical` with the first place in `value` that has no canonical form."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return
@@ -44,10 +67,10 @@ def _check(value: Any, path: str) -> None:
         for key, item in value.items():
             if type(key) is not str or not key.isascii():
                 raise NotCanonical(f"{path}: key {key!r} is not an ASCII string")
-            _check(item, f"{path}.{key}")
+            _explain(item, f"{path}.{key}")
         return
     if kind is list or kind is tuple:
         for index, item in enumerate(value):
-            _check(item, f"{path}[{index}]")
+            _explain(item, f"{path}[{index}]")
         return
     raise NotCanonical(f"{path}: {kind.__name__} has no canonical form")
