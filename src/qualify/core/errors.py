@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -45,10 +46,18 @@ class QualifyError(Exception):
         self.where = where
         self.fix = fix
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors come whole out of another process, whatever their own constructor asks for."""
+        return _bare, (type(self), self.args), self.__dict__
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         advice = f" ({self.fix})" if self.fix else ""
         return f"{place}{self.what}{advice}"
+
+
+def _bare(kind: type[QualifyError], args: tuple[Any, ...]) -> QualifyError:
+    return kind.__new__(kind, *args)
 
 
 class UsageError(QualifyError):

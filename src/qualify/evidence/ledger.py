@@ -1,14 +1,15 @@
 """The ledger: the append-only, hash-chained sequence of records that is the evidence itself.
 
-It lives in `<results>/ledger/`: `ledger.log` (the lines of `qualify.storage.appendlog`), an
-optional `site.json` with a label for people, and `live/` with one lock file for each trial that is
-running now. The folder and the genesis entry come into being with the first append; reading never
-writes.
+It lives in `<results>/ledger/`: `ledger.log` and the sealed segments before it (the lines of
+`qualify.storage.segments`), an optional `site.json` with a label for people, and `live/` with one
+lock file for each trial that is running now. The folder and the genesis entry come into being with
+the first append; reading never writes there.
 
-Promises: an append is durable when it returns; any number of processes may append; every write
-first verifies the whole chain, so that nothing is ever added to damaged evidence; a trial is
-finished at most once and only after its reservation. A clock that steps back is flagged on the
-entry and never refused. Never: editing, removing or reordering an entry, or guessing a torn one.
+Promises: an append is durable when it returns; any number of processes may append; a write goes
+only onto a chain that this process has verified, or that one of ours verified before and nobody has
+touched since (`ledger_memory`); a trial is finished at most once and only after its reservation. A
+clock that steps back is flagged on the entry and never refused. Never: editing, removing or
+reordering an entry, or guessing a torn one.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 from pydantic import ValidationError
 
-from qualify.core.canonical import canonical_json
 from qualify.core.clock import Clock, format_time
 from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.core.errors import Refusal as Refused
 from qualify.core.status import EvidenceClass
+from qualify.evidence.ledger_memory import Memory
 from qualify.evidence.records import (
     ENTRY,
     SCHEMA,
@@ -39,8 +40,19 @@ from qualify.evidence.records import (
     StartFailure,
     Trial,
 )
-from qualify.storage.appendlog import AppendLog, ChainBroken, Head, Line, read_head, read_log
+from qualify.storage.appendlog import ChainBroken, Head, Line
 from qualify.storage.locks import file_lock, is_locked
+from qualify.storage.segments import (
+    BEGIN,
+    SEGMENT_BYTES,
+    Build,
+    ChainReader,
+    Position,
+    Progress,
+    SegmentedLog,
+    head_at,
+    verify,
+)
 
 _SCHEMA_VERSION = re.compile(rb'"schema_version":([0-9]{1,9})[,}]')
 _LIVE_LOCK_WAIT_S = 5
@@ -109,11 +121,17 @@ class _Consistency:
 class Ledger:
     """Reader and writer of one ledger folder."""
 
-    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+    def __init__(
+        self, folder: Path, clock: Clock | None = None, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
         self.folder = folder
         self.path = folder / "ledger.log"
         self._clock = clock or Clock()
-        self._log = AppendLog(self.path)
+        self._memory = Memory(self.path)
+        self._log = SegmentedLog(
+            self.path, self._observe, self._memory.sealed, segment_bytes=segment_bytes
+        )
+        self._remembered = False
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────
 
@@ -126,29 +144,81 @@ class Ledger:
         known = _Consistency()
         before = ""
         try:
-            for line in read_log(self.path):
-                entry = _decode(line, self._where(line.seq))
+            for line in ChainReader(self.path):
+                entry = decode(line, self.where(line.seq))
                 stored = StoredEntry(line.seq, f"sha256:{line.digest}", entry, entry.time < before)
                 fault = known.fault(stored)
                 if fault:
-                    raise InvalidRecord(fault, where=self._where(line.seq), fix=_KEEP)
+                    raise InvalidRecord(fault, where=self.where(line.seq), fix=_KEEP)
                 before = entry.time
                 yield stored
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
-    def head(self) -> Head:
-        """Verify the chain and return where it ends. Raises as `entries`."""
+    def verify(self, progress: Progress | None = None) -> Head:
+        """Verify every byte of the chain now, and return where it ends. Raises as `entries`.
+
+        Records are not looked into: `entries` does that.
+        """
         try:
-            return read_head(self.path)
+            return verify(self.path, progress)
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
+    def head(self) -> Head:
+        """Where the chain ends: verified now, or before and untouched since. Raises as `entries`.
+
+        For what decides about evidence from outside, `verify` is the one to ask.
+        """
+        try:
+            return head_at(self.path, self._catch_up())
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def lines(self, after: Position | None = None) -> Iterator[Line]:
+        """Yield the lines after a place, verified. Raises `ChainBroken` and `NewerLedger`."""
+        for line in ChainReader(self.path, after or BEGIN):
+            _refuse_newer(line, self.where(line.seq))
+            yield line
+
+    def place(self, count: int, digest: str) -> Position | None:
+        """The place after the first `count` lines, the last of which must have `digest` (64 hex
+        digits); `None` when this ledger has no such place. Raises as `head`.
+        """
+        if not count:
+            return BEGIN
+        self.head()
+        reader = ChainReader(self.path, self._memory.segment_of(count))
+        if reader.position.seq == count:
+            return reader.position if reader.position.prev == digest else None
+        for line in reader:
+            if line.seq == count - 1:
+                return reader.position if line.digest == digest else None
+        return None
+
+    def digest_at(self, count: int) -> str | None:
+        """The digest (64 hex digits) of the chain after `count` lines; `None` when it is shorter.
+
+        Raises as `head`.
+        """
+        if count > self.head().count:
+            return None
+        reader = ChainReader(self.path, self._memory.segment_of(count))
+        while reader.position.seq < count:
+            for line in reader:
+                if line.seq == count - 1:
+                    break
+        return reader.position.prev
+
     def site(self) -> str | None:
         """The site's id (32 hex digits) from the genesis entry; `None` before the first append."""
-        for stored in self.entries():
-            return stored.entry.site if isinstance(stored.entry, Genesis) else None
-        return None
+        if self._memory.site is None:
+            for line in self.lines():
+                entry = decode(line, self.where(line.seq))
+                if isinstance(entry, Genesis):
+                    self._memory.site = entry.site
+                break
+        return self._memory.site
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────
 
@@ -170,8 +240,7 @@ class Ledger:
         if site is not None:
             return site
         genesis = Genesis(time=self._now(), site=secrets.token_hex(16))
-        with contextlib.suppress(_AlreadyThere):
-            self._log.append_with(_only_first(_encode(genesis)))
+        self._append(lambda seq, _prev: [] if seq else [encode(genesis)])
         site = self.site()
         assert site is not None
         return site
@@ -196,36 +265,30 @@ class Ledger:
         """
         self.prepare()
         made: list[tuple[int, str]] = []
-        identifier = configuration.encode()
 
-        def build(_seq: int, _prev: str) -> bytes:
-            ordinal = 0
-            for line in self._verified():
-                if identifier not in line.payload:
-                    continue
-                entry = _decode(line, self._where(line.seq))
-                if isinstance(entry, Reservation) and not entry.experimental:
-                    found = (entry.configuration, entry.suite_digest, entry.scenario)
-                    ordinal += found == (configuration, suite_digest, scenario)
+        def build(_seq: int, _prev: str) -> list[bytes]:
+            ordinal = self._memory.ordinals.get((configuration, suite_digest, scenario), 0)
             seed = derive_seed(ordinal)
             made.append((ordinal, seed))
-            return _encode(
-                Reservation(
-                    time=self._now(),
-                    row=row,
-                    configuration=configuration,
-                    suite=suite,
-                    suite_digest=suite_digest,
-                    scenario=scenario,
-                    ordinal=ordinal,
-                    seed=seed,
-                    evidence_class=evidence_class,
-                    experimental=experimental,
-                    required_checks=required_checks,
+            return [
+                encode(
+                    Reservation(
+                        time=self._now(),
+                        row=row,
+                        configuration=configuration,
+                        suite=suite,
+                        suite_digest=suite_digest,
+                        scenario=scenario,
+                        ordinal=ordinal,
+                        seed=seed,
+                        evidence_class=evidence_class,
+                        experimental=experimental,
+                        required_checks=required_checks,
+                    )
                 )
-            )
+            ]
 
-        line = self._log.append_with(build)
+        (line,) = self._append(build)
         ordinal, seed = made[-1]
         return Reserved(f"sha256:{line.digest}", ordinal, seed)
 
@@ -236,37 +299,38 @@ class Ledger:
         (nothing is written), and as `prepare`.
         """
         self.prepare()
-        identifier = trial.trial.encode()
-        hexadecimal = trial.trial.removeprefix("sha256:")
 
-        def build(_seq: int, _prev: str) -> bytes:
-            reserved = False
-            for line in self._verified():
-                if line.digest == hexadecimal:
-                    reserved = b'"kind":"reservation"' in line.payload
-                elif identifier in line.payload:
-                    entry = _decode(line, self._where(line.seq))
-                    if isinstance(entry, Trial) and entry.trial == trial.trial:
-                        raise Refused("is already finished", where=trial.trial, fix=_SEE_TRIAL)
-            if not reserved:
-                raise Refused("was never reserved in this ledger", where=trial.trial)
-            return _encode(trial)
+        def build(_seq: int, _prev: str) -> list[bytes]:
+            if trial.trial.removeprefix("sha256:") not in self._memory.open:
+                raise self._not_open(trial.trial)
+            return [encode(trial)]
 
         # A finished trial is worth any wait: giving up would turn it into an incomplete one.
-        return self._stored(self._log.append_with(build, lock_timeout_s=None), trial)
+        (line,) = self._append(build, lock_timeout_s=None)
+        return self._stored(line, trial)
 
     def append(self, entry: Refusal | StartFailure) -> StoredEntry:
         """Append an entry that is no trial. Raises as `prepare`."""
         if not isinstance(entry, Refusal | StartFailure):
             raise TypeError(f"{type(entry).__name__} is appended by reserve, finish or prepare")
         self.prepare()
+        (line,) = self._append(lambda _seq, _prev: [encode(entry)])
+        return self._stored(line, entry)
 
-        def build(_seq: int, _prev: str) -> bytes:
-            for _line in self._verified():
-                pass
-            return _encode(entry)
+    def append_many(self, payloads: Sequence[bytes], *, validated: bool = False) -> int:
+        """Append entries that are no trials, as canonical JSON, in one durable step: all or none.
 
-        return self._stored(self._log.append_with(build), entry)
+        `validated` says that the caller has just made them from records. Returns how many entries
+        the ledger has now. Raises `InvalidRecord` for what is no such record, and as `prepare`.
+        """
+        for number, payload in enumerate(payloads):
+            if not validated:
+                entry = decode(Line(0, "", "", payload), f"entry {number + 1} of the batch")
+                if not isinstance(entry, Refusal | StartFailure):
+                    raise TypeError(f"{type(entry).__name__} is appended by reserve or finish")
+        self.prepare()
+        self._append(lambda _seq, _prev: payloads)
+        return self._log.position.seq
 
     # ── what runs now ────────────────────────────────────────────────────────────────────────────
 
@@ -304,14 +368,44 @@ class Ledger:
     def _now(self) -> str:
         return format_time(self._clock.now())
 
-    def _where(self, seq: int) -> str:
+    def where(self, seq: int) -> str:
+        """How a message names a line: the log, and the line's number in the chain from 1."""
         return f"{self.path}:{seq + 1}"
 
-    def _verified(self) -> Iterator[Line]:
-        """Lines of an intact chain whose schema versions we know; nothing else is parsed."""
-        for line in read_log(self.path):
-            _refuse_newer(line, self._where(line.seq))
-            yield line
+    def _append(self, build: Build, lock_timeout_s: float | None = 30) -> list[Line]:
+        self._remember()
+        try:
+            lines = self._log.append(build, lock_timeout_s=lock_timeout_s)
+        finally:
+            self._memory.save()
+        return lines
+
+    def _catch_up(self) -> Position:
+        self._remember()
+        position = self._log.catch_up()
+        self._memory.save()
+        return position
+
+    def _remember(self) -> None:
+        """Once for each object: begin where one of ours verified before, if nobody touched it."""
+        if not self._remembered:
+            self._log.position = self._memory.load()
+            self._remembered = True
+
+    def _observe(self, line: Line) -> None:
+        where = self.where(line.seq)
+        _refuse_newer(line, where)
+        try:
+            self._memory.take(line)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidRecord("is not a record of this schema", where=where, fix=_KEEP) from error
+
+    def _not_open(self, trial: str) -> Refused:
+        """Why a trial cannot be finished. Looks through the whole ledger: the case is rare."""
+        for line in self.lines():
+            if f"sha256:{line.digest}" == trial and b'"kind":"reservation"' in line.payload:
+                return Refused("is already finished", where=trial, fix=_SEE_TRIAL)
+        return Refused("was never reserved in this ledger", where=trial)
 
     @staticmethod
     def _stored(line: Line, entry: Entry) -> StoredEntry:
@@ -328,29 +422,18 @@ _PERMISSIONS = "check the free space and the folder's permissions"
 _SEE_TRIAL = "a trial is finished once; run another one"
 
 
-class _AlreadyThere(Exception):
-    """Another process wrote the genesis entry first."""
-
-
-def _only_first(payload: bytes) -> Callable[[int, str], bytes]:
-    def build(seq: int, _prev: str) -> bytes:
-        if seq:
-            raise _AlreadyThere
-        return payload
-
-    return build
-
-
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink()
 
 
-def _encode(entry: Entry) -> bytes:
-    return canonical_json(entry.model_dump(mode="json"))
+def encode(entry: Entry) -> bytes:
+    """The canonical JSON of an entry: its strings and keys are ASCII, and it holds no floats."""
+    return orjson.dumps(orjson.loads(entry.model_dump_json()), option=orjson.OPT_SORT_KEYS)
 
 
-def _decode(line: Line, where: str) -> Entry:
+def decode(line: Line, where: str) -> Entry:
+    """The entry of a line. Raises `InvalidRecord` and `NewerLedger`."""
     _refuse_newer(line, where)
     try:
         if orjson.dumps(orjson.loads(line.payload), option=orjson.OPT_SORT_KEYS) != line.payload:

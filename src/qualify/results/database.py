@@ -444,11 +444,11 @@ def _state(connection: DuckDBPyConnection, count: int, digest: str) -> State:
 
 
 def _lines(ledger: Ledger) -> Iterator[Line]:
-    return ledger._verified()
+    return ledger.lines()
 
 
 def _where(ledger: Ledger) -> Callable[[int], str]:
-    return ledger._where
+    return ledger.where
 
 
 def _create(connection: DuckDBPyConnection) -> None:

@@ -24,8 +24,7 @@ import orjson
 from qualify.core.canonical import canonical_json
 from qualify.core.clock import format_time
 from qualify.core.status import EvidenceClass
-from qualify.evidence.ledger import InvalidRecord
-from qualify.evidence.ledger import _decode as decode
+from qualify.evidence.ledger import InvalidRecord, decode
 from qualify.evidence.records import Genesis, Refusal, Reservation, StartFailure, Trial
 from qualify.storage.appendlog import Line
 

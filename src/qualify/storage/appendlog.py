@@ -163,7 +163,7 @@ class AppendLog:
                 raise ValueError("a log line holds one canonical JSON object")
             raw, digest = encode_line(seq, prev, payload)
             try:
-                _write_all(handle, raw, end)
+                write_all(handle, raw, end)
                 os.fsync(handle)
             except OSError:
                 os.ftruncate(handle, end)
@@ -200,35 +200,37 @@ class AppendLog:
                 raise ChainBroken("its digest does not match its content", where=where)
             seq += 1
         if end < size:
-            self._seal(handle, end, size, seq)
+            keep_torn_tail(self.path, handle, end, size, seq)
         return end, seq, prev
 
-    def _seal(self, handle: int, end: int, size: int, seq: int) -> None:
-        """Keep a torn tail beside the log, then cut it off."""
-        torn = os.pread(handle, size - end, end)
-        name = f"{self.path.name}.torn-{seq}"
-        number = 0
-        while True:
-            target = self.path.with_name(name if number == 0 else f"{name}.{number}")
-            try:
-                copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                break
-            except FileExistsError:
-                number += 1
+
+def keep_torn_tail(path: Path, handle: int, end: int, size: int, seq: int) -> None:
+    """Keep the bytes from `end` to `size` beside the log, then cut them off. Raises `OSError`."""
+    torn = os.pread(handle, size - end, end)
+    name = f"{path.name}.torn-{seq}"
+    number = 0
+    while True:
+        target = path.with_name(name if number == 0 else f"{name}.{number}")
         try:
-            _write_all(copy, torn, 0)
-            os.fsync(copy)
-        except OSError:
-            target.unlink()
-            raise
-        finally:
-            os.close(copy)
-        os.ftruncate(handle, end)
-        os.fsync(handle)
-        fsync_folder(self.path.parent)
+            copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            break
+        except FileExistsError:
+            number += 1
+    try:
+        write_all(copy, torn, 0)
+        os.fsync(copy)
+    except OSError:
+        target.unlink()
+        raise
+    finally:
+        os.close(copy)
+    os.ftruncate(handle, end)
+    os.fsync(handle)
+    fsync_folder(path.parent)
 
 
-def _write_all(handle: int, data: bytes, offset: int) -> None:
+def write_all(handle: int, data: bytes, offset: int) -> None:
+    """Write all of `data` at `offset`. Raises `OSError`."""
     view = memoryview(data)
     while view:
         written = os.pwrite(handle, view, offset)

@@ -120,14 +120,17 @@ def test_an_attack_on_the_chain_is_refused_and_written_to_no_more(
 ) -> None:
     attack(Adversary(ledger))
     before = ledger.path.read_bytes()
-    for use in (
-        lambda: list(ledger.entries()),
-        ledger.head,
-        lambda: reserve(ledger),
-        lambda: ledger.append(evidence.refusal()),
-    ):
+    uses: list[Callable[[Ledger], object]] = [
+        lambda found: list(found.entries()),
+        lambda found: found.head(),
+        lambda found: found.verify(),
+        reserve,
+        lambda found: found.append(evidence.refusal()),
+    ]
+    for use in uses:
         with pytest.raises(ChainBroken) as caught:
-            use()
+            # Another process; one that goes on looks only at what it has not seen.
+            use(Ledger(ledger.folder))
         assert caught.value.exit_code == ExitCode.NOT_A_PASS
         assert str(ledger.path) in caught.value.where
     assert ledger.path.read_bytes() == before
@@ -206,6 +209,9 @@ def test_a_line_torn_by_truncation_is_sealed_beside_the_ledger_and_its_trial_inc
 ) -> None:
     whole = ledger.path.read_bytes()
     ledger.path.write_bytes(whole[:-200])
+    with pytest.raises(ChainBroken):
+        ledger.head()  # who has seen the whole line is not deceived
+    ledger = Ledger(ledger.folder)
     assert len(list(ledger.entries())) == 6
     assert ledger.head().torn_bytes > 0
     reserve(ledger)
@@ -219,7 +225,9 @@ def test_whole_entries_cut_off_at_the_end_show_only_against_a_remembered_head(
 ) -> None:
     remembered = ledger.head()
     ledger.path.write_bytes(b"".join(ledger.path.read_bytes().splitlines(keepends=True)[:-2]))
-    head = ledger.head()
+    with pytest.raises(ChainBroken):
+        ledger.head()  # who has seen the last entry is not deceived
+    head = Ledger(ledger.folder).head()
     assert head.count == remembered.count - 2
     assert remembered.digest not in {s.digest.removeprefix("sha256:") for s in ledger.entries()}
 
