@@ -112,17 +112,34 @@ def records(project: Path, trials: int) -> Iterator[bytes]:
 
 
 def write_ledger(project: Path, results: Path, trials: int) -> int:
-    """Write the ledger, and return its size in bytes."""
+    """Write the ledger in sealed segments, and return its size in bytes."""
+    from qualify.storage.segments import SEGMENT_BYTES, sealed_path
+
     folder = results / "ledger"
     folder.mkdir(parents=True)
-    prev = b"0" * 64
-    with (folder / "ledger.log").open("wb", buffering=1 << 20) as stream:
-        for seq, record in enumerate(records(project, trials)):
-            payload = record.replace(b"RESERVATION", prev)
-            digest = hashlib.sha256(b"%d %b %b" % (seq, prev, payload)).hexdigest().encode()
-            stream.write(b"%d %b %b %b\n" % (seq, prev, digest, payload))
-            prev = digest
-        return stream.tell()
+    active = folder / "ledger.log"
+    prev, first, total = b"0" * 64, 0, 0
+    stream = active.open("wb", buffering=1 << 20)
+    for seq, record in enumerate(records(project, trials)):
+        payload = record.replace(b"RESERVATION", prev)
+        digest = hashlib.sha256(b"%d %b %b" % (seq, prev, payload)).hexdigest().encode()
+        raw = b"%d %b %b %b\n" % (seq, prev, digest, payload)
+        if stream.tell() + len(raw) > SEGMENT_BYTES:
+            stream.close()
+            active.rename(sealed_path(active, first))
+            first, stream = seq, active.open("wb", buffering=1 << 20)
+        stream.write(raw)
+        total += len(raw)
+        prev = digest
+    stream.close()
+    return total
+
+
+def synthetic_ledger(results: Path, trials: int) -> int:
+    """A ledger of that many trials below `results`; its size in bytes."""
+    from benchmarks.measure import generated_project
+
+    return write_ledger(generated_project(results.parent), results, trials)
 
 
 def timed(*words: str, cwd: Path, **environment: str) -> tuple[float, int]:

@@ -228,6 +228,8 @@ class Ledger:
         Finds out early whether evidence can be written at all. Raises `EnvironmentFault` (read-only
         folder, full disk), and as `entries`.
         """
+        if self._memory.site is not None and self.path.exists():
+            return self._memory.site
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -273,6 +273,8 @@ class SegmentedLog:
         self._segment_bytes = segment_bytes
         self._last = b""
         """The last line that was seen, to notice that the file is another one."""
+        self._left: tuple[int, ...] = ()
+        """How the file was when we left it: as long as it is so, nobody has been at it."""
 
     def catch_up(self) -> Position:
         """Read what was added since the last look. Raises `ChainBroken`, `OSError`."""
@@ -313,7 +315,9 @@ class SegmentedLog:
         """
         try:
             with file_lock(self._lock, timeout_s=lock_timeout_s):
-                self.catch_up()
+                if not self._left or self._left != _state(self.active):
+                    self.catch_up()
+                    self._cut_torn_tail()
                 return self._append_locked(build)
         except OSError as error:
             raise EnvironmentFault(
@@ -323,7 +327,6 @@ class SegmentedLog:
             ) from error
 
     def _append_locked(self, build: Build) -> list[Line]:
-        self._cut_torn_tail()
         at = self.position
         lines, parts = [], []
         seq, prev = at.seq, at.prev
@@ -354,12 +357,14 @@ class SegmentedLog:
         offset = self.position.offset
         handle = os.open(self.active, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            self._left = ()
             try:
                 write_all(handle, data, offset)
                 os.fsync(handle)
             except OSError:
                 os.ftruncate(handle, offset)
                 raise
+            self._left = _stated(os.fstat(handle))
         finally:
             os.close(handle)
         if not offset:
@@ -375,7 +380,7 @@ class SegmentedLog:
         target.chmod(0o444)
         fsync_folder(target.parent)
         self.position = Position(at.seq, at.prev, at.seq, 0)
-        self._last = b""
+        self._last, self._left = b"", ()
         if self._on_sealed is not None:
             self._on_sealed(self.position, target.stat())
 
@@ -390,6 +395,17 @@ class SegmentedLog:
                 keep_torn_tail(self.active, handle, self.position.offset, size, self.position.seq)
         finally:
             os.close(handle)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        return _stated(path.stat())
+    except FileNotFoundError:
+        return ()
+
+
+def _stated(info: os.stat_result) -> tuple[int, ...]:
+    return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 def _encoded(line: Line) -> bytes:
