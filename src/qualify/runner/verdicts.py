@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,12 +141,16 @@ def rebuild_for_verdicts(
 
 
 def _stamp(results: Path, ledger: Ledger) -> None:
-    """Remember the database as it is now: the one that we have just written."""
+    """Remember the database as it is now: the one that we have just written.
+
+    Where that cannot be written down, the ledger is read instead: slower, and the same verdict.
+    """
     site = ledger.site()
     if site is None:
         return
-    document = {"schema": "qualify-database-stamp/1", **_identity(database_path(results))}
-    write_atomic(_stamp_file(site, results), orjson.dumps(document))
+    with suppress(OSError, QualifyError):
+        document = {"schema": "qualify-database-stamp/1", **_identity(database_path(results))}
+        write_atomic(_stamp_file(site, results), orjson.dumps(document))
 
 
 def _is_ours(results: Path, ledger: Ledger, count: int, digest: str) -> bool:
@@ -156,7 +160,7 @@ def _is_ours(results: Path, ledger: Ledger, count: int, digest: str) -> bool:
     try:
         known = orjson.loads(_stamp_file(site, results).read_bytes())
         same = {**known, **_identity(database_path(results))} == known
-    except (OSError, ValueError, TypeError):
+    except (OSError, QualifyError, ValueError, TypeError):
         return False
     if not same:
         return False

