@@ -26,6 +26,7 @@ def query(ctx: click.Context, name: str | None, sql: str | None, as_json: bool) 
     from qualify.core.errors import UsageError
     from qualify.evidence.ledger import open_ledger
     from qualify.results.database import snapshot
+    from qualify.results.projection import DECLARED_TABLES
     from qualify.results.queries import ask, named_queries, named_query
 
     if name and sql is not None:
@@ -44,7 +45,10 @@ def query(ctx: click.Context, name: str | None, sql: str | None, as_json: bool) 
         return
     text = named_query(name).sql if name else _given(str(sql))
     results = results_folder(ctx)
-    with snapshot(results, open_ledger(results), _declared(ctx)) as (connection, note):
+    # Reading all manifests takes longer than most answers, and most do not look at them.
+    asked = any(table in text for table in DECLARED_TABLES)
+    declared = _declared(ctx) if asked else None
+    with snapshot(results, open_ledger(results), declared) as (connection, note):
         if note is not None:
             click.echo(f"note: {note}; answered from the ledger itself", err=True)
         answer = ask(connection, text)

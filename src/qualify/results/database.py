@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 3
 LOCAL = 0
 """The number of the local ledger among the sites."""
-_COPIED_BYTES = 128 << 20
+_COPIED_BYTES = 16 << 20
 """A database up to this size is copied into memory for questions; a larger one is attached."""
 _TURN_TIMEOUT_S = 60
 _REBUILD = "run `qualify results rebuild`: the ledger has everything"

@@ -33,8 +33,8 @@ from qualify.storage.appendlog import (
 from qualify.storage.folders import fsync_folder
 from qualify.storage.locks import file_lock
 
-SEGMENT_BYTES = 64 << 20
-"""A file that would grow over this is sealed first."""
+SEGMENT_BYTES = 16 << 20
+"""A file that would grow over this is sealed first: so much is verified by each new process."""
 MAX_LINE = 1 << 20
 _SEALED = re.compile(r"segment-([0-9]{12})\.log")
 _PARALLEL_FROM = 256 << 20
