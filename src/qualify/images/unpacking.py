@@ -2,11 +2,12 @@
 
 Promises: everything is written below a private folder that gets its name only after every layer
 matched its digest; a path of the image never leads out of it, however its links stand; running it
-again finds the folder and hashes every byte in it, so that changed files never run under the
-image's digest. Who can write as this user could write the folder and what is said of it: against
-them there is no help here. Never: makes device nodes, keeps setuid bits, or gives files to other
-users. Links are written as they are: an absolute one means the image's root, so whoever reads the
-folder does so with that root (as bubblewrap does).
+again finds the folder, hashes every byte in it and compares that with what the layers said when
+they were written, so that changed files never run under the image's digest. A folder that other
+users could write is refused. Who can write as this user could write the files and what is said of
+them: against that there is no help here. Never: makes device nodes, keeps setuid bits, or lets
+other users write. Links are written as they are: an absolute one means the image's root, so whoever
+reads the folder does so with that root (as bubblewrap does).
 """
 
 from __future__ import annotations
@@ -16,31 +17,30 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import batched
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from qualify.core.canonical import canonical_json
 from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.images.content import content_of_folder, content_of_tree, disk_mode
 from qualify.images.errors import ImageFault, ImageTampered
 from qualify.images.image import Image
 from qualify.images.layers import OPAQUE, WHITEOUT, Allowance, LayerReader, Member, Progress
 from qualify.images.limits import LIMITS, Limits
-from qualify.images.rooted import link_that_leads_out
-from qualify.images.tree import Tree
+from qualify.images.rooted import require_links_inside
+from qualify.images.tree import Node, Tree
 from qualify.storage.folders import private_folder, write_atomic, xdg_cache_home
 from qualify.storage.staging import staged_folder
 
-SCHEMA = "qualify-unpacked-image/2"
+SCHEMA = "qualify-unpacked-image/3"
 ROOT = "rootfs"
-_HASHERS = 2
-_PIECE = 1 << 20
 _STATE = "image.json"
+_ASIDE = "link"
+"""Where a hard link lies beside the root until there is room for it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class UnpackedImage:
 
 
 def default_folder(image: Image) -> Path:
-    """Where unpacked images are kept: `$XDG_CACHE_HOME/qualify/images/2/<hex digest>`.
+    """Where unpacked images are kept: `$XDG_CACHE_HOME/qualify/images/3/<hex digest>`.
 
     Makes the parent folder (0700). Raises `EnvironmentFault`.
     """
@@ -82,12 +82,13 @@ def unpack_image(
     try:
         with staged_folder(target) as staging:
             (staging / ROOT).mkdir(mode=0o755)
-            _fill(image, staging / ROOT, progress, limits)
+            tree = _fill(image, staging / ROOT, progress, limits)
+            content = content_of_tree(tree)
             state = {
                 "schema": SCHEMA,
                 "digest": image.digest,
-                "content": content_digest(staging / ROOT),
-                "labels": image.labels,
+                "content": content.digest,
+                "bytes": content.size,
             }
             write_atomic(staging / _STATE, orjson.dumps(state, option=orjson.OPT_SORT_KEYS))
     except UsageError:
@@ -107,74 +108,61 @@ def unpack_image(
 def _present(image: Image, folder: Path, progress: Progress | None) -> UnpackedImage:
     """What an earlier call left. Raises `UsageError` when it is not that image, unchanged."""
     fix = "remove the folder, or name another one"
-    info = folder.stat()
-    if info.st_uid != os.geteuid() or info.st_mode & 0o022:
-        raise UsageError("could be changed by other users", where=str(folder), fix=fix)
+    for each in (folder, folder / ROOT):
+        _require_own(each, fix)
     try:
         state: Any = orjson.loads((folder / _STATE).read_bytes())
-        found = state["digest"], state["content"], dict(state["labels"])
+        schema, digest = state["schema"], state["digest"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError("is no unpacked image", where=str(folder), fix=fix) from error
-    if found[0] != image.digest:
-        raise UsageError(f"holds the image {found[0]}", where=str(folder), fix=fix)
-    if found[1] != content_digest(folder / ROOT, progress):
+    if schema != SCHEMA:
+        raise UsageError("was unpacked by another version", where=str(folder), fix=fix)
+    if digest != image.digest:
+        raise UsageError(f"holds the image {digest}", where=str(folder), fix=fix)
+    try:
+        content = content_of_folder(
+            folder / ROOT, progress and _in_stored_bytes(progress, image.size, state.get("bytes"))
+        )
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the unpacked image cannot be read: {error.strerror or error}",
+            where=str(error.filename or folder),
+            fix=fix,
+        ) from error
+    if content.digest != state.get("content"):
         raise UsageError("was changed after it was unpacked", where=str(folder), fix=fix)
-    return UnpackedImage(image.digest, folder / ROOT, found[2])
+    return UnpackedImage(image.digest, folder / ROOT, image.labels)
 
 
-def content_digest(root: Path, progress: Progress | None = None) -> str:
-    """Digest of every path below `root` with type, mode, target of a link, and SHA-256 of a file.
-
-    `progress` gets the bytes read. A file with several names is read once.
-    """
-    state = hashlib.sha256()
-    known: dict[tuple[int, int], Future[str]] = {}
-    with ThreadPoolExecutor(_HASHERS) as pool:
-        for batch in batched(_listed(root), 4096):
-            rows: list[tuple[list[Any], Future[str] | None]] = []
-            for path, info in batch:
-                name = os.path.relpath(path, root).encode("utf-8", "surrogateescape").hex()
-                row: list[Any] = [name, info.st_mode]
-                content = None
-                if stat.S_ISLNK(info.st_mode):
-                    row.append(os.fsencode(path.readlink()).hex())
-                elif stat.S_ISREG(info.st_mode):
-                    key = info.st_dev, info.st_ino
-                    content = known.get(key) or pool.submit(_file_digest, path, progress)
-                    if info.st_nlink > 1:
-                        known[key] = content
-                rows.append((row, content))
-            for row, content in rows:
-                if content is not None:
-                    row.append(content.result())
-                state.update(canonical_json(row) + b"\n")
-    return "sha256:" + state.hexdigest()
+def _require_own(folder: Path, fix: str) -> None:
+    """Nobody but this user, and root, can have put anything there."""
+    try:
+        info = folder.lstat()
+    except OSError as error:
+        raise UsageError("is no unpacked image", where=str(folder.parent), fix=fix) from error
+    if not stat.S_ISDIR(info.st_mode):
+        raise UsageError("is no folder, so no unpacked image", where=str(folder), fix=fix)
+    if info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        raise UsageError("could be changed by other users", where=str(folder), fix=fix)
 
 
-def _listed(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    stack = [root]
-    while stack:
-        with os.scandir(stack.pop()) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
-                info = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(info.st_mode):
-                    stack.append(Path(entry.path))
-                yield Path(entry.path), info
+def _in_stored_bytes(progress: Progress, stored: int, whole: object) -> Progress:
+    """Tells bytes of files as their part of the stored image, whose size is thus the end."""
+    done = told = 0
+    total = max(whole, 1) if isinstance(whole, int) else 1
+
+    def report(count: int) -> None:
+        nonlocal done, told
+        done = min(done + count, total)
+        now = stored * done // total
+        progress(now - told)
+        told = now
+
+    return report
 
 
-def _file_digest(path: Path, progress: Progress | None) -> str:
-    state = hashlib.sha256()
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb", buffering=0) as stream:
-        while piece := stream.read(_PIECE):
-            state.update(piece)
-            if progress is not None:
-                progress(len(piece))
-    return state.hexdigest()
-
-
-def _fill(image: Image, root: Path, progress: Progress | None, limits: Limits) -> None:
-    tree = Tree(image.where)
+def _fill(image: Image, root: Path, progress: Progress | None, limits: Limits) -> Tree:
+    tree = Tree(image.where, limits)
     allowance = Allowance(limits)
     for layer in image.layers:
         with LayerReader(image, layer, allowance, progress) as reader:
@@ -186,13 +174,8 @@ def _fill(image: Image, root: Path, progress: Progress | None, limits: Limits) -
             raise ImageTampered(
                 mismatches[0], where=image.where, fix="get the image again from its builder"
             )
-    way_out = link_that_leads_out(root)
-    if way_out is not None:
-        raise ImageFault(
-            f"{way_out[:200]!a} is a link that climbs out of the root",
-            where=image.where,
-            fix="do not use this image, or unpack it where you can throw it away",
-        )
+    require_links_inside(tree)
+    return tree
 
 
 class _Writer:
@@ -213,11 +196,11 @@ class _Writer:
         place = self._place(member)
         before = self._names(place.parent) if hidden else set()
         source = self._source(member)
-        self._tree.add(member, self._layer)
+        added = self._tree.add(member, self._layer)
         if hidden:
             self._remove_hidden(member, place, before)
-        elif member.path:
-            self._make(member, place, source)
+        elif added is not None:
+            self._make(member, place, source, added[1])
 
     def _refusal(self, member: Member, what: str) -> ImageFault:
         return ImageFault(
@@ -234,7 +217,10 @@ class _Writer:
         # Makes the parents that the layer does not list, as the tree does.
         real = self._tree.make_folder(folder, self._layer)
         place = self._root / real if real else self._root
-        place.mkdir(mode=0o755, parents=True, exist_ok=True)
+        missing = takewhile(lambda each: not each.is_dir(), (place, *place.parents))
+        for each in reversed(list(missing)):
+            each.mkdir()
+            each.chmod(0o755)
         self._last = (folder, place)
         return place / name if name else self._root
 
@@ -249,34 +235,47 @@ class _Writer:
     def _names(self, folder: Path) -> set[str]:
         return {path.name for path in folder.iterdir()}
 
-    def _make(self, member: Member, place: Path, source: Path | None) -> None:
+    def _make(self, member: Member, place: Path, source: Path | None, node: Node) -> None:
         if member.kind == "folder" and place.is_dir() and not place.is_symlink():
-            place.chmod(member.mode & 0o1777 | 0o700)
+            place.chmod(disk_mode("folder", member.mode))
             return
-        if place != source:
-            _remove(place)
+        if member.kind == "hardlink":
+            assert source is not None
+            self._another_name(source, place)
+            return
+        _remove(place)
         self._last = None if member.kind == "link" else self._last
         match member.kind:
             case "folder":
                 place.mkdir(mode=0o700)
-                place.chmod(member.mode & 0o1777 | 0o700)
+                place.chmod(disk_mode("folder", member.mode))
             case "link":
                 place.symlink_to(member.target)
-            case "hardlink":
-                assert source is not None
-                if place != source:
-                    os.link(source, place, follow_symlinks=False)
             case _:
-                self._file(member, place)
+                self._file(member, place, node)
 
-    def _file(self, member: Member, place: Path) -> None:
+    def _another_name(self, source: Path, place: Path) -> None:
+        """Give a file a second name, also where that is now a folder that the file lies in."""
+        self._last = None
+        if place != source:
+            aside = self._root.with_name(_ASIDE)
+            os.link(source, aside, follow_symlinks=False)
+            _remove(place)
+            aside.rename(place)
+
+    def _file(self, member: Member, place: Path, node: Node) -> None:
+        """Write it, and tell its node what was written."""
+        content = hashlib.sha256()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(place, flags, 0o600)
-        with os.fdopen(handle, "wb", buffering=0) as stream:
+        with os.fdopen(handle, "wb") as stream:
             for chunk in self._reader.chunks():
                 stream.write(chunk)
-            os.fchmod(stream.fileno(), member.mode & 0o1777 | 0o400)
+                content.update(chunk)
+            stream.flush()
+            os.fchmod(stream.fileno(), disk_mode("file", member.mode))
             os.utime(stream.fileno(), (member.mtime, member.mtime))
+        node.digest = content.digest()
 
     def _remove_hidden(self, member: Member, mark: Path, before: set[str]) -> None:
         """Bring the folder of a whiteout in step with the tree."""
@@ -289,12 +288,13 @@ class _Writer:
 
     def _prune(self, path: str, place: Path) -> None:
         """Remove what the tree no longer has at `path` and below."""
-        node = self._tree.find(path, follow_last=False)
-        if node is None:
-            _remove(place)
-        elif node.children is not None:
-            for name in self._names(place):
-                self._prune(f"{path}/{name}", place / name)
+        waiting = [(self._tree.find(path, follow_last=False), place)]
+        while waiting:
+            node, place = waiting.pop()
+            if node is None:
+                _remove(place)
+            elif node.children is not None:
+                waiting += [(node.children.get(n), place / n) for n in self._names(place)]
 
 
 def _remove(place: Path) -> None:

@@ -8,16 +8,14 @@ The record of a trial names the digest of the image.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from importlib import metadata
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qualify.core.errors import UsageError
 from qualify.runner.installed import compare_with_lock
-from qualify.runtimes.contained import ImageRoot, require_bubblewrap
+from qualify.runtimes.contained import ImageRoot, decided_by_image, require_bubblewrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +26,10 @@ if TYPE_CHECKING:
 
 VARIABLE = "QUALIFY_IMAGE"
 """Names an image where `--image` does not; rows on the host do not look at it."""
-_METADATA = ("METADATA", "PKG-INFO", "RECORD")
+_METADATA = ("METADATA", "PKG-INFO", "")
+"""Where Python looks for name and version, in this order; the last is for a file in the place of a
+folder."""
+_METADATA_BYTES = 8 << 20
 _PYTHON = re.compile(r"python3(\.[0-9]+)?")
 
 
@@ -116,45 +117,68 @@ def _require_packages(
 def _versions_in(root: ImageRoot) -> Callable[[str], str | None]:
     """Tells the version of a distribution that is installed in the image, from its metadata."""
     found: dict[str, str] = {}
-    folders = site_folders(root.path)
-    _require_own_metadata(root.path, folders)
-    for each in metadata.distributions(path=[str(p) for p in folders]):
-        # Python imports the first that it finds; a later one of the same name is never used.
-        found.setdefault(_normal(each.name), each.version)
+    for site in site_folders(root.path):
+        here: dict[str, set[str]] = {}
+        for known in sorted(site.iterdir()):
+            if known.name.lower().endswith((".dist-info", ".egg-info")):
+                name, version = _told(root.path, known)
+                here.setdefault(_normal(name), set()).add(version)
+        for name, versions in here.items():
+            # Python imports from the first folder; a later one's copy of that name is never used.
+            found.setdefault(name, " and ".join(sorted(versions)))
     return lambda name: found.get(_normal(name))
 
 
 def site_folders(root: Path) -> list[Path]:
-    """The folders of an image in which its Python finds packages."""
-    from qualify.images.rooted import LeadsOut, inside
-
+    """The folders of an image in which its Python finds packages, all links followed inside it."""
     found = []
     for lib in ("usr/local/lib", "usr/lib"):
-        base = inside(root, lib)
-        names = sorted(each.name for each in base.iterdir()) if base.is_dir() else []
+        base = _inside(root, lib)
+        names = sorted(each.name for each in base.iterdir()) if base and base.is_dir() else []
         for python in (name for name in names if _PYTHON.fullmatch(name)):
             for site in ("dist-packages", "site-packages"):
-                with contextlib.suppress(LeadsOut):
-                    place = inside(root, f"{lib}/{python}/{site}")
-                    if place.is_dir() and place not in found:
-                        found.append(place)
+                place = _inside(root, f"{lib}/{python}/{site}")
+                if place is not None and place.is_dir() and place not in found:
+                    found.append(place)
     return found
 
 
-def _require_own_metadata(root: Path, folders: list[Path]) -> None:
-    """What says which packages are installed lies in the image, not behind a link on this host."""
-    own = os.path.realpath(root) + os.sep
-    for folder in folders:
-        for known in folder.iterdir():
-            if known.suffix not in (".dist-info", ".egg-info"):
-                continue
-            for each in (known, *(known / file for file in _METADATA)):
-                if os.path.lexists(each) and not os.path.realpath(each).startswith(own):
-                    raise UsageError(
-                        f"{known.name}: its metadata is a link that leads out of the image",
-                        where=str(root),
-                        fix="do not use this image; nothing was recorded",
-                    )
+def _inside(root: Path, path: str) -> Path | None:
+    """Where a program in the image finds `path`; `None` where it would not find the image's."""
+    from qualify.images.rooted import inside
+
+    place = inside(root, path)
+    if place is None or not decided_by_image(str(place.relative_to(root))):
+        return None
+    return place
+
+
+def _told(root: Path, known: Path) -> tuple[str, str]:
+    """Name and version that the metadata at `known` tell to a program in the image.
+
+    Raises `UsageError` when they are a link to something that the image does not have.
+    """
+    home = _own(root, known)
+    for file in _METADATA:
+        place = _own(root, home / file)
+        if place.is_file():
+            with place.open(encoding="utf-8", errors="replace") as stream:
+                headers = HeaderParser().parsestr(stream.read(_METADATA_BYTES))
+            if headers["Name"] is not None:
+                return str(headers["Name"]), str(headers["Version"] or "without a version")
+    return known.name.partition("-")[0], "without metadata"
+
+
+def _own(root: Path, path: Path) -> Path:
+    """Where `path` lies, whose parents are no links: itself, or what it as a link means inside."""
+    place = _inside(root, str(path.relative_to(root)))
+    if place is None or (path.is_symlink() and not place.exists()):
+        raise UsageError(
+            f"{path.name}: the metadata of a package is a link that leads out of the image",
+            where=str(root),
+            fix="do not use this image; nothing was recorded",
+        )
+    return place
 
 
 def _normal(name: str) -> str:

@@ -103,6 +103,11 @@ def holds(root: ImageRoot, path: str) -> bool:
     return (root.path / place.relative_to("/")).is_file()
 
 
+def decided_by_image(path: str) -> bool:
+    """Whether the program sees the image's own at this path, which goes through no link."""
+    return path.strip("/").partition("/")[0] not in _OURS
+
+
 def _image(root: Path) -> list[str]:
     options = []
     for entry in sorted(root.iterdir()):

@@ -113,6 +113,38 @@ def test_links_of_the_image_are_followed_inside_it(tmp_path):
         assert not holds(image, path), path
 
 
+def test_vllm_sees_the_listed_files_of_a_snapshot_and_no_other(root, tmp_path):
+    (tmp_path / "snapshot/deep").mkdir(parents=True)
+    (tmp_path / "blob").write_text("listed")
+    (tmp_path / "snapshot/config.json").symlink_to("../blob")
+    for name in ("deep/weights", "deep/unlisted", "chat_template.jinja"):
+        (tmp_path / "snapshot" / name).write_text(name)
+    listed = tuple(
+        {"path": name, "size": 1, "sha256": "a" * 64} for name in ("config.json", "deep/weights")
+    )
+    engine = make_engine(
+        rows.vllm(row={"placement": "image"}, model={"files": listed}),
+        model_path=tmp_path / "snapshot",
+        private=tmp_path,
+        startup_budget_s=5,
+        root=root,
+    )
+    argv = engine._program_here()
+    look = """
+        import json, pathlib
+        found = [p for p in pathlib.Path("/model").rglob("*") if not p.is_dir()]
+        print(json.dumps({str(p): p.read_text() for p in found}))
+    """
+    program = [contained.PYTHON, "-I", "-c", textwrap.dedent(look)]
+    argv[argv.index("--") + 1 :] = program
+    seen = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert json.loads(seen) == {
+        "/model/config.json": "listed",
+        "/model/deep/weights": "deep/weights",
+    }
+    assert engine.instructions()["model"] == contained.MODEL
+
+
 def test_an_image_without_our_servers_is_told(tmp_path):
     (tmp_path / "root/usr/bin").mkdir(parents=True)
     (tmp_path / "root/usr/bin/python3").write_text("")

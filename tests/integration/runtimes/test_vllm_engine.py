@@ -1,6 +1,11 @@
 """The vLLM engine against a double of vLLM: what is sent, what is compared, what is left."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -166,6 +171,47 @@ def test_every_process_and_the_sockets_are_gone_after_a_stop(engine, tmp_path):
     started.stop()
     assert not sockets.exists()
     assert not any(alive(pid) for pid in (leader, *children))
+
+
+def test_the_sockets_of_a_killed_run_go_with_the_next_start(engine, tmp_path):
+    made = """
+        import os, sys
+        from qualify.runtimes.engine import make_engine
+        from qualify.runtimes.local import LocalEngine
+        from pathlib import Path
+        from support import rows
+        folder = Path(sys.argv[1])
+        files = ({"path": "double.json", "size": 1, "sha256": "a" * 64},)
+        LocalEngine.start = lambda self: None  # the server is not what this is about
+        killed = make_engine(rows.vllm(model={"files": files}), model_path=folder,
+                             private=folder, startup_budget_s=5)
+        killed.start()
+        print(killed.environment()["VLLM_RPC_BASE_PATH"], flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed/double.json").write_text("{}")
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(made), str(tmp_path / "killed")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    left = Path(ended.stdout.strip())
+    assert left.is_dir()
+    first = engine()
+    assert not left.exists()
+    # What a living run holds stays.
+    assert first._sockets.path.is_dir()
+    other = make_engine(
+        configuration(), model_path=tmp_path / "model", private=tmp_path, startup_budget_s=5
+    )
+    other.interpreter = first.interpreter
+    try:
+        other.start()
+        assert first._sockets.path.is_dir()
+    finally:
+        other.stop()
 
 
 def test_a_server_that_fails_leaves_no_process_either(engine, tmp_path):
