@@ -45,10 +45,21 @@ def bundle() -> None:
     required=True,
     help="New folder to make.",
 )
+@click.option(
+    "--with-changes",
+    "changes",
+    is_flag=True,
+    help="Carry files that differ from the commit; the revision then ends in -dirty.",
+)
 @_as_json
 @click.pass_context
 def make(
-    ctx: click.Context, name: str, layouts: tuple[Path, ...], target: Path, as_json: bool
+    ctx: click.Context,
+    name: str,
+    layouts: tuple[Path, ...],
+    target: Path,
+    changes: bool,
+    as_json: bool,
 ) -> None:
     """Make the bundle that manifests/bundles/BUNDLE.yaml declares (default: offline).
 
@@ -61,7 +72,11 @@ def make(
 
     known = context.catalog(ctx)
     declared = known.bundle(name)
-    plan = plan_bundle(known.project, declared, _runtimes(known, declared), list(layouts))
+    plan = plan_bundle(
+        known.project, declared, _runtimes(known, declared), list(layouts), changes=changes
+    )
+    for remark in plan.project_files.remarks:
+        click.echo(remark, err=True)
     with progress_of(f"making {target.name}", plan.work) as report:
         made = make_bundle(plan, target, report)
     images = [{"name": each.name, "digest": each.image.digest} for each in plan.images]
@@ -72,6 +87,7 @@ def make(
             {
                 "schema": "qualify-bundle-make/1",
                 "bundle": name,
+                "revision": plan.project_files.revision,
                 "folder": str(made.folder),
                 "digest": made.digest,
                 "files": made.files,
@@ -134,25 +150,34 @@ def verify(folder: Path, announced: str | None, as_json: bool) -> None:
     if as_json:
         from qualify.cli.tables import print_json
 
-        print_json(_document(found, announced))
+        print_json(_document(found))
     else:
-        _print_report(found, announced)
+        _print_report(found)
     if not found.accepted:
         raise click.exceptions.Exit(ExitCode.NOT_A_PASS)
 
 
-def _document(found: BundleReport, announced: str | None) -> dict[str, Any]:
+def _document(found: BundleReport) -> dict[str, Any]:
     images = found.index.images if found.index else ()
     return {
         "schema": "qualify-bundle-verify/1",
         "folder": str(found.folder),
         "accepted": found.accepted,
         "digest": found.digest,
-        "digest_announced": announced,
+        "digest_announced": found.announced,
         "bundle": found.index.bundle if found.index else None,
+        "revision": found.index.revision if found.index else None,
         "images": [
-            {"name": each.name, "digest": each.digest, "runtime": each.runtime} for each in images
+            {
+                "name": each.name,
+                "digest": each.digest,
+                "runtime": each.runtime,
+                "revision": each.revision,
+            }
+            for each in images
         ],
+        "established": list(found.established),
+        "not_established": list(found.not_established),
         "files": found.files,
         "size_bytes": found.size,
         "findings_total": found.count,
@@ -163,7 +188,7 @@ def _document(found: BundleReport, announced: str | None) -> dict[str, Any]:
     }
 
 
-def _print_report(found: BundleReport, announced: str | None) -> None:
+def _print_report(found: BundleReport) -> None:
     from qualify.cli.tables import printable
     from qualify.models.errors import bytes_text
 
@@ -176,11 +201,10 @@ def _print_report(found: BundleReport, announced: str | None) -> None:
         click.echo(f"NOT ACCEPTED: {found.count} thing{plural} wrong with {found.folder}")
         return
     for image in found.index.images:
-        click.echo(f"{image.name}: {image.digest}")
-    click.echo(f"bundle {found.index.bundle}: {found.digest}")
+        click.echo(f"{image.name}: {image.digest}, revision {printable(image.revision)}")
+    click.echo(f"bundle {found.index.bundle}: {found.digest}, revision {found.index.revision}")
     click.echo(f"accepted: {found.files} files, {bytes_text(found.size)}")
-    if announced is None:
-        click.echo(
-            "It is whole. Who made it is not known: compare its digest with the one that its maker "
-            "tells you (--digest)."
-        )
+    for sentence in found.established:
+        click.echo(f"established: {sentence}")
+    for sentence in found.not_established:
+        click.echo(f"not established: {sentence}")

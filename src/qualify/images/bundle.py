@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qualify.core.digests import digest_bytes
-from qualify.core.errors import EnvironmentFault
+from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.images import bundle_format as form
 from qualify.images.attestations import (
     make_provenance,
@@ -27,6 +27,7 @@ from qualify.images.attestations import (
 from qualify.images.bundle_check import BundleReport, check_bundle
 from qualify.images.bundle_plan import BundlePlan, PlannedImage
 from qualify.images.bundle_readme import readme_bytes
+from qualify.images.companions import companion_bytes, require_own_digest
 from qualify.images.errors import ImageTampered
 from qualify.images.provenance import FILE_NAME as PROVENANCE_FILE
 from qualify.images.sbom import FILE_NAME as SBOM_FILE
@@ -61,13 +62,12 @@ def make_bundle(plan: BundlePlan, target: Path, progress: Progress | None = None
         with staged_folder(target) as folder:
             writer = _Writer(folder, progress)
             _write_images(writer, plan)
-            for name, path in plan.files.items():
-                with path.open("rb") as stream:
-                    writer.copy(stream, name)
+            _write_project(writer, plan)
             entries = [image.entry for image in plan.images]
-            writer.write(form.README, readme_bytes(plan.bundle, entries, plan.project))
+            writer.write(form.README, readme_bytes(plan, entries))
             digest = _write_lists(writer, plan, entries)
-            _require_accepted(check_bundle(folder, announced=digest, progress=progress))
+            report = check_bundle(folder, announced=digest, progress=progress)
+            _require_accepted(report, target)
     except OSError as error:
         raise EnvironmentFault(
             f"the bundle cannot be written: {error.strerror or error}",
@@ -77,13 +77,13 @@ def make_bundle(plan: BundlePlan, target: Path, progress: Progress | None = None
     return MadeBundle(target, digest, len(writer.files), sum(writer.sizes.values()))
 
 
-def _require_accepted(report: BundleReport) -> None:
+def _require_accepted(report: BundleReport, target: Path) -> None:
     """What is made is checked like what was carried: whoever gets it will do the same."""
     if not report.accepted:
         first = report.findings[0]
         raise ImageTampered(
             f"the bundle would not be accepted: {first.path}: {first.detail}",
-            where=str(report.folder),
+            where=str(target),
             fix="nothing was written; make that right in the project or build the image again",
         )
 
@@ -161,39 +161,53 @@ def _write_images(writer: _Writer, plan: BundlePlan) -> None:
                     "is not what its name says", where=str(blob.path), fix="build the image again"
                 )
     for image in plan.images:
+        require_own_digest(image.image)
         writer.write(image.entry.sbom, _sbom(image, writer.progress))
         writer.write(image.entry.provenance, _provenance(image))
 
 
 def _sbom(planned: PlannedImage, progress: Progress | None) -> bytes:
     """The one that the build left beside the image, else a new one."""
-    if not planned.has_bill:
+    data = companion_bytes(planned.image, SBOM_FILE)
+    if data is None:
         return make_sbom(planned.image, planned.pins, progress)
-    path = planned.image.path / SBOM_FILE
-    data = path.read_bytes()
-    _refuse(path, sbom_mistakes(data, planned.image, planned.pins))
+    _refuse(planned, SBOM_FILE, sbom_mistakes(data, planned.image, planned.pins))
     return data
 
 
 def _provenance(planned: PlannedImage) -> bytes:
     """As `_sbom`."""
-    path = planned.image.path / PROVENANCE_FILE
-    if not path.is_file():
+    data = companion_bytes(planned.image, PROVENANCE_FILE)
+    if data is None:
         return make_provenance(planned.image, planned.pins)
-    data = path.read_bytes()
-    _refuse(path, provenance_mistakes(data, planned.image, planned.pins))
+    _refuse(planned, PROVENANCE_FILE, provenance_mistakes(data, planned.image, planned.pins))
     return data
 
 
-def _refuse(path: Path, mistakes: list[str]) -> None:
+def _refuse(planned: PlannedImage, name: str, mistakes: list[str]) -> None:
     if mistakes:
-        raise ImageTampered(mistakes[0], where=str(path), fix="build the image again")
+        raise ImageTampered(
+            f"{name} {mistakes[0]}", where=planned.image.where, fix="build the image again"
+        )
+
+
+def _write_project(writer: _Writer, plan: BundlePlan) -> None:
+    for name, file in plan.files.items():
+        with file.path.open("rb") as stream:
+            found = writer.copy(stream, name)
+        if found != file.sha256:
+            raise UsageError(
+                "was changed while the bundle was being made",
+                where=str(file.path),
+                fix="make it again when nobody works on the project",
+            )
 
 
 def _write_lists(writer: _Writer, plan: BundlePlan, entries: list[form.BundledImage]) -> str:
     index = form.BundleIndex(
         schema=form.SCHEMA,
         bundle=str(plan.bundle.id),
+        revision=plan.project_files.revision,
         declarations=plan.declarations,
         rows=tuple(str(row) for row in plan.bundle.rows),
         images=tuple(entries),

@@ -46,6 +46,17 @@ class Fault(StrEnum):
     """It has its bytes, and they contradict another part of the bundle."""
 
 
+WHOLE = "every file has the bytes of the lists, and nothing else is there"
+AGREED = "images, labels, locks, manifests, bills and provenance are consistent"
+ANNOUNCED = "it is the bundle with the announced digest"
+NOT_ANNOUNCED = (
+    "that nobody changed files and lists together: compare its digest with the one that its maker "
+    "tells you (--digest)"
+)
+MAKER = "who made it: nothing in it is signed"
+BELIEVED = "that images hold what they say (`qualify image guard`) and state the licences in bills"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong: what, with which file, and what was expected."""
@@ -60,6 +71,8 @@ class BundleReport:
     """What a check has found. `index` is `None` when `bundle.json` itself cannot be used."""
 
     folder: Path
+    announced: str | None = None
+    """The digest that the bundle should have, when the caller was told it."""
     digest: str | None = None
     """Of `bundle.json` as it lies there."""
     index: form.BundleIndex | None = None
@@ -76,6 +89,19 @@ class BundleReport:
         """Nothing is wrong."""
         return self.index is not None and not self.count
 
+    @property
+    def established(self) -> tuple[str, ...]:
+        """What the check has shown, in sentences; nothing when something is wrong."""
+        if not self.accepted:
+            return ()
+        return (WHOLE, AGREED) if self.announced is None else (WHOLE, AGREED, ANNOUNCED)
+
+    @property
+    def not_established(self) -> tuple[str, ...]:
+        """What even an accepted bundle leaves open."""
+        open_ = (MAKER, BELIEVED)
+        return (NOT_ANNOUNCED, *open_) if self.announced is None else open_
+
     def add(self, fault: Fault, path: str, detail: str) -> None:
         """Note one more. A path that could deceive whoever reads it is shown escaped."""
         self.count += 1
@@ -91,7 +117,7 @@ def check_bundle(
 
     `progress` is called with the bytes of each chunk. Raises `UsageError` when it is no bundle.
     """
-    report = BundleReport(folder)
+    report = BundleReport(folder, announced)
     data = _index_bytes(folder, report)
     if data is None:
         return report
@@ -194,6 +220,8 @@ def _present(report: BundleReport, wanted: set[str]) -> dict[str, int | None]:
     """
     folders = {str(parent) for path in wanted for parent in Path(path).parents}
     found: dict[str, int | None] = dict.fromkeys(wanted)
+    if folder_fault := _unsafe_mode(report.folder.stat()):
+        report.add(Fault.UNSAFE, ".", folder_fault)
     for path, info in _entries(report):
         is_folder = stat.S_ISDIR(info.st_mode)
         if fault := _unsafe(path, info):
@@ -230,13 +258,17 @@ def _entries(report: BundleReport) -> Iterator[tuple[str, os.stat_result]]:
 
 def _unsafe(path: str, info: os.stat_result) -> str:
     """Why no bundle has such an entry; empty when it may."""
-    mode = stat.S_IMODE(info.st_mode)
     if not form.is_safe_path(path):
         return "has a name that no bundle has"
     if stat.S_ISLNK(info.st_mode):
         return "is a link"
     if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
         return "is neither a file nor a folder"
+    return _unsafe_mode(info)
+
+
+def _unsafe_mode(info: os.stat_result) -> str:
+    mode = stat.S_IMODE(info.st_mode)
     # A folder may have got its group's bit from the folder that it was copied to.
     if mode & stat.S_IWOTH or (mode & _PRIVILEGED and stat.S_ISREG(info.st_mode)):
         return f"has the mode {mode:04o}"

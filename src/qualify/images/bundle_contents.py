@@ -1,8 +1,9 @@
 """What the parts of a bundle say of each other, once their bytes are known to be right.
 
 A bundle whose lists were written anew after a change still has to be of one mind: images are named
-by the digest of their manifest, labels name locks and declarations, bill and provenance name the
-image and every pinned file. Reads small documents only; layers are known by their digest.
+by the digest of their manifest, labels name locks and declarations, the bundle's own manifest names
+images and rows, bill and provenance say of each image what its labels and the locks say, and no
+more. Reads small documents only; layers are known by their digest.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from qualify.images.declarations import LABEL as DECLARATIONS_LABEL
 from qualify.images.declarations import digest_of_files
 from qualify.images.image import Image, open_image
 from qualify.images.pinned import IMAGE_LABEL, RUNTIME_LABEL
+from qualify.images.sbom import MAX_BYTES as MAX_BILL_BYTES
+from qualify.manifests.kinds import Bundle
+from qualify.manifests.loader import YamlMistake, parse, read_manifest
+from qualify.manifests.validation import validate
 
 _REVISION = "org.opencontainers.image.revision"
 _BLOBS = f"{form.LAYOUT}/blobs/sha256/"
@@ -35,6 +40,7 @@ def contradictions(
     """
     listed = {file.path: file.sha256 for file in index.files}
     yield from _declarations(index, listed)
+    yield from _manifest(folder, index, listed, right)
     if not _whole(f"{form.LAYOUT}/", listed, right):
         return
     yield from _layout(index, listed)
@@ -72,6 +78,40 @@ def _declarations(index: form.BundleIndex, listed: dict[str, str]) -> Iterator[C
         yield form.INDEX, f"declares manifests and corpora {index.declarations}; they are {found}"
 
 
+def _manifest(
+    folder: Path, index: form.BundleIndex, listed: dict[str, str], right: set[str]
+) -> Iterator[Contradiction]:
+    """The bundle is the one that its own manifest declares."""
+    path = form.declaration_path(index.bundle, listed)
+    if path is None:
+        yield (
+            form.INDEX,
+            f"is of a bundle {index.bundle} that no file of manifests/bundles declares",
+        )
+        return
+    if path not in right:
+        return
+    try:
+        declared = validate(parse(read_manifest(folder / path)), Bundle, path)
+    except YamlMistake as error:
+        yield path, error.what
+        return
+    if isinstance(declared, list):
+        yield path, declared[0].what
+        return
+    assert isinstance(declared, Bundle)
+    for what, said, due in (
+        ("id", [index.bundle], [declared.id]),
+        ("images", [image.name for image in index.images], sorted(declared.images)),
+        ("rows", list(index.rows), list(declared.rows)),
+    ):
+        if said != due:
+            yield path, f"declares the {what} {', '.join(due)}; {form.INDEX} says {', '.join(said)}"
+    documents = f"{form.DOCUMENTATION}/"
+    if declared.documentation and not any(name.startswith(documents) for name in listed):
+        yield path, f"declares that {documents} goes along; it does not"
+
+
 def _layout(index: form.BundleIndex, listed: dict[str, str]) -> Iterator[Contradiction]:
     """The layout's own documents are what follows from the list of images."""
     for path, data in (
@@ -104,14 +144,11 @@ def _image(
         (RUNTIME_LABEL, entry.runtime),
         (_REVISION, entry.revision),
     ):
-        if (labels.get(label) or None) != said and not (label == _REVISION and label not in labels):
-            yield (
-                path,
-                (
-                    f"image {entry.name}: the label {label} is {labels.get(label)}, "
-                    f"the bundle says {said}"
-                ),
-            )
+        found = labels.get(label) or None
+        if found != said:
+            found = found and ascii(found[:100])[1:-1]
+            what = f"image {entry.name}: the label {label} is {found}, the bundle says {said}"
+            yield path, what
 
 
 def _attested(
@@ -129,6 +166,8 @@ def _attested(
     for path, mistakes in ((entry.sbom, sbom_mistakes), (entry.provenance, provenance_mistakes)):
         if path not in listed:
             yield path, f"is missing: image {entry.name} has none"
+        elif path in right and (folder / path).stat().st_size > MAX_BILL_BYTES:
+            yield path, f"has more than {MAX_BILL_BYTES} bytes"
         elif path in right:
             for mistake in mistakes((folder / path).read_bytes(), image, pins):
                 yield path, mistake

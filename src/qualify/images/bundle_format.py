@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -42,15 +43,33 @@ MAX_FILES = 200_000
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 REFERENCE = "org.opencontainers.image.ref.name"
 
-_PART = re.compile(r"[^\x00-\x1f\x7f/\\]{1,255}")
+_PART = re.compile(r'[^\x00-\x1f\x7f/\\<>:"|?*]{0,254}[^\x00-\x20\x7f/\\<>:"|?*.]')
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_REVISION = r"^(unknown|([0-9a-f]{40}|[0-9a-f]{64})(-dirty)?)$"
 
 
 def is_safe_path(path: str) -> bool:
-    """Tell whether `path` stays below its folder and reads the same for `sha256sum` and people."""
-    parts = path.split("/")
+    """Tell whether `path` stays below its folder, reads the same for `sha256sum` and people, and is
+    a name on every medium (FAT and NTFS have none with `:` or a full stop at its end, nor `con`).
+    """
     return len(path) <= 1000 and all(
-        _PART.fullmatch(part) and part not in (".", "..") and part.isprintable() for part in parts
+        _PART.fullmatch(part) and part.isprintable() and not _DEVICE.fullmatch(part)
+        for part in path.split("/")
     )
+
+
+def collision(paths: Iterable[str]) -> tuple[str, str] | None:
+    """Two paths, or folders on their way, that are one where neither case nor the composition of
+    characters counts; `None` when there are none.
+    """
+    seen: dict[str, str] = {}
+    for path in paths:
+        for end in (*(slash.start() for slash in re.finditer("/", path)), len(path)):
+            folded = normalize("NFC", normalize("NFD", path[:end]).casefold())
+            other = seen.setdefault(folded, path[:end])
+            if other != path[:end]:
+                return other, path[:end]
+    return None
 
 
 def _safe(path: str) -> str:
@@ -96,6 +115,7 @@ class BundleIndex(_Closed):
 
     format: Literal["qualify-bundle/1"] = Field(alias="schema")
     bundle: str = Field(pattern=ID_PATTERN)
+    revision: str = Field(pattern=_REVISION)
     declarations: str = Field(pattern=DIGEST_PATTERN)
     rows: tuple[str, ...] = Field(strict=False)
     images: tuple[BundledImage, ...] = Field(min_length=1, strict=False)
@@ -131,6 +151,9 @@ def parse_index(data: bytes, where: str) -> BundleIndex:
             raise damaged(f"{what} are doubled or out of order", where)
     if {INDEX, SUMS} & {file.path for file in index.files}:
         raise damaged("lists itself", where)
+    if pair := collision([INDEX, SUMS, *(file.path for file in index.files)]):
+        what = f"lists {pair[0]!a} and {pair[1]!a}, which are one where case does not count"
+        raise damaged(what, where)
     return index
 
 
@@ -164,6 +187,14 @@ def layout_index(images: Iterable[BundledImage]) -> bytes:
 
 LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
 """The content of `images/oci-layout`."""
+
+
+def declaration_path(bundle: str, paths: Iterable[str]) -> str | None:
+    """The one of `paths` that is the manifest of that bundle, in the project and in the bundle."""
+    for path in paths:
+        if path.startswith("manifests/bundles/") and path.endswith(f"/{bundle}.yaml"):
+            return path
+    return None
 
 
 def blob_path(digest: str) -> str:

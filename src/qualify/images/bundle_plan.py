@@ -1,15 +1,12 @@
 """What an offline bundle will hold, decided and checked before anything is written.
 
 The images must be exactly those that the bundle's manifest declares, built from the project's own
-locks, manifests and corpora, and serve the rows that it names. Files of the project go along as
-they lie there; links and names that cannot be carried are refused. Reads no layer.
+locks, manifests and corpora, and serve the rows that it names. Which files of the project go along
+is decided in `bundle_project`. Reads no layer.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +15,13 @@ from qualify.core.digests import digest_bytes
 from qualify.core.errors import UsageError
 from qualify.images import bundle_format as form
 from qualify.images.attestations import pins_of
+from qualify.images.bundle_project import Carried, CarriedFile, carried_files
+from qualify.images.declarations import FOLDERS as DECLARED
 from qualify.images.declarations import LABEL as DECLARATIONS_LABEL
-from qualify.images.declarations import declarations_digest
+from qualify.images.declarations import digest_of_files
 from qualify.images.errors import ImageFault, ImageTampered
 from qualify.images.image import Image, open_image
+from qualify.images.nix_build import UNKNOWN_REVISION
 from qualify.images.pinned import RUNTIME_LABEL, ImagePins, image_name
 from qualify.images.sbom import FILE_NAME as SBOM_FILE
 from qualify.manifests.kinds import Bundle
@@ -59,7 +59,7 @@ class PlannedImage:
             name=self.name,
             digest=self.image.digest,
             manifest_size=len(self.image.manifest_bytes),
-            revision=self.image.labels.get(_REVISION) or "unknown",
+            revision=self.image.labels.get(_REVISION) or UNKNOWN_REVISION,
             runtime=self.image.labels.get(RUNTIME_LABEL) or None,
         )
 
@@ -68,16 +68,19 @@ class PlannedImage:
 class BundlePlan:
     """Everything that a bundle will hold; nothing was written yet."""
 
-    project: Path
     bundle: Bundle
     images: tuple[PlannedImage, ...]
-    files: Mapping[str, Path]
-    """Files of the project by their path in the bundle."""
+    project_files: Carried
     declarations: str
     blobs: Mapping[str, Blob] = field(repr=False)
     """Every blob once, by digest."""
     total: int
     """Bytes to write, attestations left out."""
+
+    @property
+    def files(self) -> Mapping[str, CarriedFile]:
+        """Files of the project by their path in the bundle."""
+        return self.project_files.files
 
     @property
     def work(self) -> int:
@@ -86,14 +89,21 @@ class BundlePlan:
 
 
 def plan_bundle(
-    project: Path, bundle: Bundle, runtimes: Mapping[str, str], layouts: list[Path]
+    project: Path,
+    bundle: Bundle,
+    runtimes: Mapping[str, str],
+    layouts: list[Path],
+    *,
+    changes: bool = False,
 ) -> BundlePlan:
     """Check that the images in `layouts` are those that `bundle` declares, and list every file.
 
-    `runtimes` gives the runtime that each row of the bundle needs an image for. Raises `UsageError`
-    and `ImageFault` for everything that does not fit, `ImageTampered` for a damaged image.
+    `runtimes` gives the runtime that each row of the bundle needs an image for; `changes` is as in
+    `carried_files`. Raises `UsageError` and `ImageFault` for everything that does not fit,
+    `ImageTampered` for a damaged image.
     """
-    declarations = declarations_digest(project)
+    carried = carried_files(project, bundle, changes=changes)
+    declarations = _declarations(carried)
     planned: dict[str, PlannedImage] = {}
     for layout in layouts:
         image = _planned(layout, project, declarations)
@@ -104,12 +114,19 @@ def plan_bundle(
         planned[image.name] = image
     _require_declared(bundle, planned)
     _require_served(bundle, runtimes, planned)
-    files = _project_files(project, bundle)
     images = tuple(planned[name] for name in sorted(planned))
     blobs = {blob.digest: blob for image in images for blob in image.blobs}
     total = sum(blob.size for blob in blobs.values())
-    total += sum(path.stat().st_size for path in files.values())
-    return BundlePlan(project, bundle, images, files, declarations, blobs, total)
+    total += sum(file.size for file in carried.files.values())
+    return BundlePlan(bundle, images, carried, declarations, blobs, total)
+
+
+def _declarations(carried: Carried) -> str:
+    """Digest of the declarations that go along, as the receiving person will compute it."""
+    folders = tuple(f"{folder}/" for folder in DECLARED)
+    return digest_of_files(
+        {path: file.sha256 for path, file in carried.files.items() if path.startswith(folders)}
+    )
 
 
 def _planned(layout: Path, project: Path, declarations: str) -> PlannedImage:
@@ -183,73 +200,4 @@ def _require_served(
                 f"{runtimes[row]!r}",
                 where=f"bundle {bundle.id}",
                 fix="add the image, or take the row out",
-            )
-
-
-def _project_files(project: Path, bundle: Bundle) -> dict[str, Path]:
-    """The project's files by their path in the bundle, sorted. Raises `UsageError`."""
-    folders = [*form.FOLDERS, *([form.DOCUMENTATION] if bundle.documentation else [])]
-    found: dict[str, Path] = {}
-    if (project / form.LICENCE).is_file():
-        found[form.LICENCE] = project / form.LICENCE
-    tracked = _tracked(project, folders)
-    for folder in folders:
-        if not (project / folder).is_dir():
-            raise UsageError(f"has no folder {folder}/", where=str(project), fix="add it")
-        for parent, below, names in os.walk(project / folder):
-            # Derived from what lies beside it, and different on each machine.
-            below[:] = [name for name in below if name != "__pycache__"]
-            paths = [Path(parent, name) for name in names if not name.endswith(".pyc")]
-            if tracked is not None:
-                paths = [p for p in paths if p.relative_to(project).as_posix() in tracked]
-            for path in (*(Path(parent, name) for name in below), *paths):
-                _require_plain(path, project)
-            found.update((path.relative_to(project).as_posix(), path) for path in paths)
-    _require_distinct(found, project)
-    return dict(sorted(found.items()))
-
-
-def _tracked(project: Path, folders: list[str]) -> set[str] | None:
-    """What the checkout's commit has of these folders; `None` where the project is no checkout.
-
-    Raises `UsageError` when git cannot tell.
-    """
-    if not (project / ".git").exists():
-        return None
-    command = ["git", "-C", str(project), "ls-files", "-z", "--", form.LICENCE, *folders]
-    try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(
-            "is a checkout, and git cannot tell which files belong to it",
-            where=str(project),
-            fix="install git and check `git status`, or use an export of the project",
-        ) from error
-    return {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
-
-
-def _require_plain(path: Path, project: Path) -> None:
-    mode = path.lstat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UsageError(
-            "is neither a file nor a folder",
-            where=str(path),
-            fix="copy what it leads to: a bundle holds plain files",
-        )
-    if not form.is_safe_path(path.relative_to(project).as_posix()):
-        raise UsageError(
-            "has a name that cannot be carried", where=repr(str(path)), fix="rename it"
-        )
-
-
-def _require_distinct(found: Mapping[str, Path], project: Path) -> None:
-    """No two names become one on a medium that ignores case."""
-    seen: dict[str, str] = {}
-    for name in found:
-        other = seen.setdefault(name.casefold(), name)
-        if other != name:
-            raise UsageError(
-                f"{other} and {name} are one file where case does not count",
-                where=str(project),
-                fix="rename one",
             )

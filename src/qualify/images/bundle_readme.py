@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from qualify.images.bundle_format import BundledImage
-from qualify.manifests.kinds import Bundle
+from qualify.images.bundle_plan import BundlePlan
 
 _PAGE = """\
 # Offline bundle `{bundle}`
@@ -15,9 +14,11 @@ Container images with everything that says what they are: locks, manifests, corp
 bills of materials and provenance. Nothing in here needs a network. Model weights are not part of
 it; they are carried apart.
 
-| image | digest of its manifest | serves the runtime |
-|---|---|---|
+| image | digest of its manifest | serves the runtime | built from the revision |
+|---|---|---|---|
 {images}
+
+Locks, manifests, corpora and documentation are those of the revision `{revision}`.
 
 ## Check it
 With any Linux, in this folder:
@@ -30,9 +31,10 @@ the first ten things that are wrong:
 
     qualify bundle verify .
 
-Both show that the bundle is whole, not who made it. The person who made it was told the bundle's
-digest at the end (it is the SHA-256 of `bundle.json`). Ask them for it by another way than the one
-the bundle came by, and give it along:
+Both show that the bundle is whole and of one mind. They cannot show who made it: nothing in it is
+signed, and whoever changes a file can change the lists with it. The person who made it was told the
+bundle's digest at the end (it is the SHA-256 of `bundle.json`). Ask them for it by another way than
+the one the bundle came by, and give it along:
 
     qualify bundle verify . --digest sha256:…
 
@@ -63,22 +65,24 @@ somebody made up could bring a command that lies, so better use one that you hav
 """
 
 
-def readme_bytes(bundle: Bundle, images: Sequence[BundledImage], project: Path) -> bytes:
+def readme_bytes(plan: BundlePlan, images: Sequence[BundledImage]) -> bytes:
     """The page for one bundle."""
+    bundle = plan.bundle
     table = "\n".join(
-        f"| `{image.name}` | `{image.digest}` | {f'`{image.runtime}`' if image.runtime else '–'} |"
+        f"| `{image.name}` | `{image.digest}` | {f'`{image.runtime}`' if image.runtime else '–'} "
+        f"| `{image.revision}` |"
         for image in images
     )
     names = {image.name for image in images}
     rows = ", ".join(f"`{row}`" for row in bundle.rows)
-    has_page = bundle.documentation and (project / "docs/reference/bundles.md").is_file()
     page = _PAGE.format(
         bundle=bundle.id,
         images=table,
+        revision=plan.project_files.revision,
         runner=_RUNNER.format(bundle=bundle.id) if names & {"runner"} else "",
         rows=f"\nRows of the matrix that it is meant for: {rows}.\n" if rows else "",
         documentation="`docs/reference/bundles.md` describes the form of bundles.\n"
-        if has_page
+        if "docs/reference/bundles.md" in plan.files
         else "",
     )
     return page.encode()

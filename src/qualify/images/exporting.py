@@ -2,8 +2,9 @@
 
 Promises: the same image gives the same bytes, whoever exports it and when; every blob is verified
 on the way; the target appears whole or not at all. An OCI export keeps manifest, configuration and
-layers byte for byte, and so the image's digest; a docker-archive holds the layers decompressed, as
-`docker save` writes them.
+layers byte for byte, and so the image's digest, and what a build left beside them, once that is
+known to be about this image; a docker-archive holds the layers decompressed, as `docker save`
+writes them.
 """
 
 from __future__ import annotations
@@ -21,20 +22,15 @@ import orjson
 
 from qualify.core.digests import digest_bytes
 from qualify.core.errors import EnvironmentFault, UsageError
+from qualify.images.companions import checked_companions
 from qualify.images.decompression import CHUNK
 from qualify.images.errors import ImageTampered
 from qualify.images.image import Image, Layer
 from qualify.images.layers import Allowance, LayerReader, Progress
-from qualify.images.provenance import FILE_NAME as PROVENANCE_FILE
-from qualify.images.provenance import parse_statement
-from qualify.images.sbom import FILE_NAME as SBOM_FILE
-from qualify.images.sbom import read_sbom
 from qualify.storage.folders import fsync_folder
 from qualify.storage.staging import staged_folder
 
 FORMATS = ("oci", "oci-archive", "docker-archive")
-COMPANIONS = (SBOM_FILE, PROVENANCE_FILE, "digest")
-"""Files beside the blobs of a layout that a build leaves; copied into OCI exports."""
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -58,8 +54,8 @@ def export_image(
     """Write `image` to `target` in one of `FORMATS`; the digest of what was written.
 
     `tag` names the image inside (default: the name it has). Raises `ImageTampered` when a blob is
-    not what its digest says, `UsageError` when the target exists, `EnvironmentFault` when it cannot
-    be written.
+    not what its digest says or a file beside the blobs is about another image, `UsageError` when
+    the target exists, `EnvironmentFault` when it cannot be written.
     """
     name = tag or image.reference
     try:
@@ -79,8 +75,11 @@ def export_image(
 
 def _write_oci(image: Image, target: _Target, name: str | None, progress: Progress | None) -> str:
     manifest = image.manifest_bytes
+    companions: dict[str, bytes] = {}
     if image.kind == "docker-archive":
         manifest = _made_manifest(image)
+    else:
+        companions = checked_companions(image)
     digest = digest_bytes(manifest)
     entry: dict[str, Any] = {
         "mediaType": image.manifest.get("mediaType", _MANIFEST),
@@ -102,30 +101,9 @@ def _write_oci(image: Image, target: _Target, name: str | None, progress: Progre
         if found not in written:
             written.add(found)
             target.write(_blob(found), _copied(image, layer, found, progress))
-    if image.kind != "docker-archive":
-        for companion in COMPANIONS:
-            if image.store.has(companion):
-                with image.store.open(companion) as stream:
-                    data = stream.read()
-                _require_about(companion, data, image)
-                target.write(companion, _bytes(data))
+    for companion, data in companions.items():
+        target.write(companion, _bytes(data))
     return digest
-
-
-def _require_about(companion: str, data: bytes, image: Image) -> None:
-    """What lies beside an image is about this image, or it is not carried on."""
-    if companion == PROVENANCE_FILE:
-        subject = parse_statement(data, companion).subject_digest
-    elif companion == SBOM_FILE:
-        subject, _ = read_sbom(data, companion)
-    else:
-        subject = data[:200].decode("ascii", "replace").strip()
-    if subject != image.digest:
-        raise ImageTampered(
-            f"{companion} is about {subject}, the image is {image.digest}",
-            where=image.where,
-            fix="remove the file, or build the image again",
-        )
 
 
 def _blob(digest: str) -> str:

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from qualify.core.canonical import canonical_json
+from qualify.core.canonical import NotCanonical, canonical_json
 from qualify.images.errors import damaged
 from qualify.images.pinned import ImagePins, Pinned
 
@@ -140,19 +140,19 @@ class Statement(_Closed):
         return f"sha256:{self.subject[0].digest.get('sha256', '')}"
 
     @property
-    def files(self) -> dict[str, str]:
-        """SHA-256 (hexadecimal) by name of each dependency that is one file."""
-        return {
-            entry.name: entry.digest["sha256"]
+    def files(self) -> tuple[tuple[str, str | None], ...]:
+        """Name and SHA-256 (hexadecimal) of each dependency that is one file."""
+        return tuple(
+            (entry.name or "", entry.digest["sha256"])
             for entry in self.predicate.build_definition.resolved_dependencies
-            if entry.name and entry.digest and "sha256" in entry.digest
-        }
+            if entry.digest and "sha256" in entry.digest
+        )
 
 
 def provenance_bytes(pins: ImagePins, labels: Mapping[str, str], digest: str) -> bytes:
     """The statement about the image with that manifest `digest` (`sha256:…`), as canonical JSON.
 
-    Raises `ImageFault` when a label makes it impossible (no revision).
+    Raises `ImageFault` when a label makes it impossible (no revision, a name that is not ASCII).
     """
     revision = labels.get(_REVISION, "")
     if not revision:
@@ -181,7 +181,10 @@ def provenance_bytes(pins: ImagePins, labels: Mapping[str, str], digest: str) ->
             "runDetails": {"builder": {"id": BUILDER_ID}},
         },
     }
-    data = canonical_json(statement)
+    try:
+        data = canonical_json(statement)
+    except NotCanonical as error:
+        raise damaged(f"has a label that cannot be told: {error}", f"image {pins.image}") from error
     parse_statement(data, f"image {pins.image}")
     return data
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from qualify.core.canonical import canonical_json
+from qualify.core.digests import is_digest
 from qualify.images.errors import damaged
 from qualify.images.licences import Key, Stated
 from qualify.images.pinned import ImagePins, Pinned
@@ -97,11 +99,6 @@ def _own_purl(labels: Mapping[str, str]) -> PackageURL:
     return PackageURL("generic", None, "qualify", labels.get(_VERSION) or None)
 
 
-def own_purl(labels: Mapping[str, str]) -> str:
-    """The package URL under which a bill names Qualify's own code, which no lock pins."""
-    return str(_own_purl(labels).to_string())
-
-
 def _component(pin: Pinned, stated: Mapping[Key, Stated]) -> Component:
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component, ComponentType
@@ -153,10 +150,29 @@ def _licences(stated: Stated | None) -> list[License]:
     ]
 
 
-def read_sbom(data: bytes, where: str) -> tuple[str, dict[str, str | None]]:
-    """The digest (`sha256:…`) of the image that a bill is about, and SHA-256 by package URL of each
-    component (`None` for one without). Raises `ImageFault` for what is no CycloneDX 1.6 bill of an
-    image.
+@dataclass(frozen=True)
+class Bill:
+    """A bill of materials that was read."""
+
+    subject: str
+    """Digest (`sha256:…`) of the image that it is about."""
+    parts: tuple[tuple[str, str | None], ...]
+    """Package URL and SHA-256 (hexadecimal) of each component, in the order of the bill."""
+    document: dict[str, Any]
+
+    @property
+    def but_licences(self) -> dict[str, Any]:
+        """The document in an order of its own, without what pinned components state as licences."""
+        components = [
+            {key: value for key, value in part.items() if key != "licenses" or "hashes" not in part}
+            for part in self.document["components"]
+        ]
+        return {**self.document, "components": sorted(components, key=lambda part: part["purl"])}
+
+
+def read_sbom(data: bytes, where: str) -> Bill:
+    """Read a bill. Raises `ImageFault` for what is no CycloneDX 1.6 bill of an image, and for
+    licences in another form than the builder's.
     """
     if len(data) > MAX_BYTES:
         raise damaged(f"a bill of materials has at most {MAX_BYTES} bytes", where)
@@ -164,12 +180,21 @@ def read_sbom(data: bytes, where: str) -> tuple[str, dict[str, str | None]]:
         document = orjson.loads(data)
         form = (document["bomFormat"], document["specVersion"])
         subject = _first_sha256(document["metadata"]["component"])
-        parts = {part["purl"]: _first_sha256(part) for part in document["components"]}
+        parts = tuple((_text(part["purl"]), _first_sha256(part)) for part in document["components"])
+        odd = [part["purl"] for part in document["components"] if not _is_licensed(part)]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise damaged("is no bill of materials of an image", where) from error
-    if form != ("CycloneDX", "1.6") or subject is None:
+    if form != ("CycloneDX", "1.6") or not is_digest(f"sha256:{subject}"):
         raise damaged("is no CycloneDX 1.6 bill of an image with its digest", where)
-    return f"sha256:{subject}", parts
+    if odd:
+        raise damaged(f"states the licences of {odd[0][:200]!a} in an unknown form", where)
+    return Bill(f"sha256:{subject}", parts, document)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("is no text")
+    return value
 
 
 def _first_sha256(component: dict[str, Any]) -> str | None:
@@ -177,3 +202,20 @@ def _first_sha256(component: dict[str, Any]) -> str | None:
         if entry["alg"] == "SHA-256":
             return str(entry["content"])
     return None
+
+
+def _is_licensed(component: dict[str, Any]) -> bool:
+    """Whether the licences have one of the three forms that `_licences` gives."""
+    for entry in component.get("licenses", []):
+        stated = entry.get("license", entry)
+        named = (
+            stated.keys() & {"expression"} if stated is entry else stated.keys() & {"id", "name"}
+        )
+        if (
+            len(named) != 1
+            or stated.keys() - named != {"acknowledgement"}
+            or (stated is not entry and len(entry) != 1)
+            or not all(isinstance(value, str) for value in stated.values())
+        ):
+            return False
+    return True

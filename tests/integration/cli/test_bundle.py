@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bundles import LOCKS, Layout, two_layouts, write_attested_project
+from support.bundles import LOCKS, REVISION, Layout, two_layouts, write_attested_project
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,12 @@ def test_make_prints_the_digest_that_verify_accepts(place: Path, tmp_path: Path)
     accepted = qualify(place, "bundle", "verify", folder, "--digest", document["digest"])
     assert (accepted.returncode, accepted.stderr) == (0, "")
     assert "accepted: " in accepted.stdout
-    assert "Who made it is not known" not in accepted.stdout
-    assert "Who made it is not known" in qualify(place, "bundle", "verify", folder).stdout
+    assert "established: it is the bundle with the announced digest" in accepted.stdout
+    assert "not established: who made it: nothing in it is signed" in accepted.stdout
+    untold = qualify(place, "bundle", "verify", folder).stdout
+    assert "announced digest" not in untold
+    assert "not established: that nobody changed files and lists together" in untold
+    assert "not established: who made it: nothing in it is signed" in untold
     told = make(place, tmp_path / "again").stdout
     assert f"bundle digest: {document['digest']}" in told
 
@@ -96,6 +101,82 @@ def test_a_name_cannot_play_with_the_terminal(place: Path, tmp_path: Path, name:
         found = qualify(place, "bundle", "verify", str(tmp_path / "bundle"), *more)
         assert found.returncode == 10
         assert found.stdout.replace("\n", "").isprintable()
+
+
+def checked(place: Path, folder: Path, *more: str) -> tuple[int, dict[str, object]]:
+    done = qualify(place, "bundle", "verify", str(folder), "--json", *more)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_document_says_what_is_established_and_what_is_not(place: Path, tmp_path: Path) -> None:
+    make(place, tmp_path / "bundle")
+    code, found = checked(place, tmp_path / "bundle")
+    assert (code, found["accepted"], len(found["established"])) == (0, True, 2)  # type: ignore[arg-type]
+    assert found["revision"] == "unknown"
+    assert [each["revision"] for each in found["images"]] == [REVISION, REVISION]  # type: ignore[attr-defined]
+    code, told = checked(place, tmp_path / "bundle", "--digest", str(found["digest"]))
+    assert (code, len(told["established"])) == (0, 3)  # type: ignore[arg-type]
+    assert "who made it: nothing in it is signed" in told["not_established"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "attack", ["changed", "missing", "extra", "link", "case", "sums", "list", "another digest"]
+)
+def test_what_was_tampered_with_ends_with_10(place: Path, tmp_path: Path, attack: str) -> None:
+    bundle = tmp_path / "bundle"
+    make(place, bundle)
+    more = []
+    match attack:
+        case "changed":
+            (bundle / "LICENSE").write_text("x")
+        case "missing":
+            (bundle / "LICENSE").unlink()
+        case "extra":
+            (bundle / "more").write_text("x")
+        case "link":
+            (bundle / "LICENSE").unlink()
+            (bundle / "LICENSE").symlink_to("README.md")
+        case "case":
+            (bundle / "license").write_text("x")
+        case "sums":
+            sums = (bundle / "SHA256SUMS").read_bytes()
+            (bundle / "SHA256SUMS").write_bytes(sums.replace(b"\n", b"\r\n"))
+        case "list":
+            (bundle / "bundle.json").write_text("{}")
+        case _:
+            more = ["--digest", "sha256:" + "0" * 64]
+    code, found = checked(place, bundle, *more)
+    assert (code, found["accepted"], found["established"]) == (10, False, [])
+    assert found["findings"]
+    assert "NOT ACCEPTED" in qualify(place, "bundle", "verify", str(bundle), *more).stdout
+
+
+def test_changed_files_of_a_checkout_are_carried_only_with_the_option(
+    place: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(place, tmp_path / "place")
+    copy = tmp_path / "place"
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t.invalid"]
+    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=copy / "project", check=True)
+    clean = make(copy, tmp_path / "clean", "--json")
+    assert (clean.returncode, clean.stderr) == (0, "")
+    head = json.loads(clean.stdout)["revision"]
+    assert len(head) == 40
+    (copy / "project/LICENSE").write_text("changed")
+    (copy / "project/locks/note").write_text("mine")
+    told = make(copy, tmp_path / "bundle")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "LICENSE" in told.stderr
+    assert "--with-changes" in told.stderr
+    assert not (tmp_path / "bundle").exists()
+    made = make(copy, tmp_path / "bundle", "--with-changes", "--json")
+    assert made.returncode == 0
+    assert json.loads(made.stdout)["revision"] == f"{head}-dirty"
+    assert "not as in the commit: LICENSE" in made.stderr
+    assert "not in the bundle, because git does not track it: locks/note" in made.stderr
+    code, found = checked(place, tmp_path / "bundle")
+    assert (code, found["revision"]) == (0, f"{head}-dirty")
 
 
 def test_what_is_no_bundle_ends_with_2(place: Path, tmp_path: Path) -> None:

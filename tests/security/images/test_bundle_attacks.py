@@ -22,6 +22,7 @@ from qualify.images.bundle_check import BundleReport, Fault, check_bundle
 from qualify.images.bundle_plan import plan_bundle
 from qualify.manifests.catalog import load_catalog
 from support.bundles import sha256, two_layouts, write_attested_project
+from support.forging import relist, rewrite
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +152,13 @@ def test_modes_that_copying_brings_about_are_fine(bundle: Path, mode: int) -> No
     assert check_bundle(bundle).accepted
 
 
+def test_a_bundle_that_all_may_write_is_unsafe(bundle: Path) -> None:
+    bundle.chmod(0o777)
+    assert faults(check_bundle(bundle)) == {("unsafe", ".")}
+    bundle.chmod(0o775)
+    assert check_bundle(bundle).accepted
+
+
 def test_a_folder_that_all_may_write_is_unsafe(bundle: Path) -> None:
     (bundle / "images").chmod(0o777)
     assert faults(check_bundle(bundle)) == {("unsafe", "images")}
@@ -191,6 +199,20 @@ def test_a_pipe_in_place_of_a_list_is_unsafe(bundle: Path, kind: str) -> None:
     assert faults(check_bundle(bundle)) == {("unsafe", path)}
 
 
+@pytest.mark.parametrize("name", ["license", "Readme.md", "bundle.JSON", "LOCKS/runner.json"])
+def test_a_name_that_differs_in_case_is_extra(bundle: Path, name: str) -> None:
+    """Elsewhere it would take the place of the file that was checked."""
+    (bundle / name).parent.mkdir(exist_ok=True)
+    (bundle / name).write_text("x")
+    assert ("extra", name) in faults(check_bundle(bundle))
+
+
+@pytest.mark.parametrize("name", ["a:b", "con", "Aux.txt", "a.", "a ", "a?", "COM1.x.y"])
+def test_a_name_that_not_every_medium_has_is_unsafe(bundle: Path, name: str) -> None:
+    (bundle / "docs" / name).write_text("x")
+    assert faults(check_bundle(bundle)) == {("unsafe", f"docs/{name}")}
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2Jb", "a\\b", "\udcff", "\u202egnp"])
 def test_an_odd_name_is_shown_escaped(bundle: Path, name: str) -> None:
     (bundle / "docs" / name).write_text("x")
@@ -225,32 +247,6 @@ def test_everything_that_is_wrong_is_counted(bundle: Path) -> None:
 # ── lists that are edited along ──────────────────────────────────────────────────────────────────
 
 
-def relist(bundle: Path, *, index: bool = True, sums: bool = True) -> None:
-    """What a forger does: write the lists anew for the files as they lie there now."""
-    document: dict[str, Any] = json.loads((bundle / "bundle.json").read_bytes())
-    document["files"] = [
-        {
-            "path": path.relative_to(bundle).as_posix(),
-            "sha256": sha256(path.read_bytes()),
-            "size": path.stat().st_size,
-        }
-        for path in sorted(bundle.rglob("*"), key=lambda each: each.relative_to(bundle).as_posix())
-        if path.is_file() and path.name not in ("bundle.json", "SHA256SUMS")
-    ]
-    rewrite(bundle, document, index=index, sums=sums)
-
-
-def rewrite(bundle: Path, document: Any, *, index: bool = True, sums: bool = True) -> None:
-    data = canonical_json(document) + b"\n"
-    if index:
-        (bundle / "bundle.json").write_bytes(data)
-    if sums:
-        listed = {each["path"]: each["sha256"] for each in document["files"]}
-        listed["bundle.json"] = sha256((bundle / "bundle.json").read_bytes())
-        lines = [f"{listed[path]}  {path}\n" for path in sorted(listed)]
-        (bundle / "SHA256SUMS").write_text("".join(lines))
-
-
 def test_relisting_an_untouched_bundle_changes_nothing(bundle: Path) -> None:
     before = (bundle / "bundle.json").read_bytes(), (bundle / "SHA256SUMS").read_bytes()
     relist(bundle)
@@ -283,6 +279,49 @@ def test_without_the_announced_digest_a_forged_page_passes_and_with_it_it_does_n
     assert check_bundle(bundle).accepted
     report = check_bundle(bundle, announced=announced)
     assert faults(report) == {("changed", "bundle.json")}
+
+
+SUMS: dict[str, Callable[[list[bytes]], bytes]] = {
+    "a line twice": lambda lines: b"".join([lines[0], *lines]),
+    "the wrong sum first": lambda lines: b"0" * 64 + lines[0][64:] + b"".join(lines),
+    "out of order": lambda lines: b"".join(reversed(lines)),
+    "line ends of another system": lambda lines: b"".join(lines).replace(b"\n", b"\r\n"),
+    "no last line end": lambda lines: b"".join(lines)[:-1],
+    "an empty line": lambda lines: b"".join([*lines, b"\n"]),
+    "capitals": lambda lines: lines[0][:64].upper() + lines[0][64:] + b"".join(lines[1:]),
+    "binary marks": lambda lines: b"".join(lines).replace(b"  ", b" *"),
+    "a remark": lambda lines: b"".join([b"# checked by a person\n", *lines]),
+    "a file outside": lambda lines: b"".join([*lines, b"0" * 64 + b"  ../passwd\n"]),
+    "a line less": lambda lines: b"".join(lines[1:]),
+    "nothing": lambda lines: b"",
+    "no text": lambda lines: b"\xff\x00" * 40,
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_another_spelling_of_the_sums_is_not_accepted(bundle: Path, name: str) -> None:
+    path = bundle / "SHA256SUMS"
+    path.write_bytes(SUMS[name](path.read_bytes().splitlines(keepends=True)))
+    assert faults(check_bundle(bundle)) == {("changed", "SHA256SUMS")}
+
+
+def test_line_ends_of_another_system_in_the_list_are_not_accepted(bundle: Path) -> None:
+    path = bundle / "bundle.json"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert faults(check_bundle(bundle)) == {("changed", "bundle.json")}
+
+
+def test_what_a_check_leaves_open_is_said(bundle: Path) -> None:
+    found = check_bundle(bundle)
+    assert any("signed" in each for each in found.not_established)
+    assert any("--digest" in each for each in found.not_established)
+    assert not any("announced" in each for each in found.established)
+    told = check_bundle(bundle, announced=found.digest)
+    assert any("announced" in each for each in told.established)
+    assert any("signed" in each for each in told.not_established)
+    assert not any("--digest" in each for each in told.not_established)
+    (bundle / "LICENSE").unlink()
+    assert check_bundle(bundle, announced=found.digest).established == ()
 
 
 # ── forgeries whose lists agree ──────────────────────────────────────────────────────────────────
@@ -430,11 +469,15 @@ MALFORMED: dict[str, Change] = {
     "a path upwards": lambda d: d["files"][0].update(path="../LICENSE"),
     "a path from the root": lambda d: d["files"][0].update(path="/etc/passwd"),
     "an empty part": lambda d: d["files"][0].update(path="a//b"),
+    "a path on a drive": lambda d: d["files"][0].update(path="C:/x"),
+    "a device": lambda d: d["files"][0].update(path="nul"),
     "a line end in a path": lambda d: d["files"][0].update(path="a\nb"),
     "itself": lambda d: d["files"].insert(0, {**d["files"][0], "path": "SHA256SUMS"}),
     "a negative size": lambda d: d["files"][0].update(size=-1),
     "a size as text": lambda d: d["files"][0].update(size="1"),
     "a digest in capitals": lambda d: d["files"][0].update(sha256="A" * 64),
+    "a revision that is none": lambda d: d.update(revision="main"),
+    "no revision": lambda d: d.pop("revision"),
     "an image name with a slash": lambda d: d["images"][0].update(name="../x"),
     "a huge number": lambda d: d["files"][0].update(size=2**53 - 1),
 }
@@ -448,6 +491,34 @@ def test_a_malformed_list_is_not_accepted(bundle: Path, name: str) -> None:
     report = check_bundle(bundle)
     assert not report.accepted
     assert report.count
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("LICENSE", "license"),
+        ("README.md", "readme.MD"),
+        ("bundle.json", "Bundle.json"),
+        ("locks/runner.json", "Locks/more.json"),
+        ("docs/stra\N{LATIN SMALL LETTER SHARP S}e", "docs/STRASSE"),
+        ("docs/\N{LATIN SMALL LETTER U WITH DIAERESIS}", "docs/u\N{COMBINING DIAERESIS}"),
+    ],
+)
+def test_names_that_are_one_on_some_media_are_not_accepted(
+    bundle: Path, one: str, other: str
+) -> None:
+    document = json.loads((bundle / "bundle.json").read_bytes())
+    listed = {each["path"]: each for each in document["files"]}
+    for name in {one, other} - {"bundle.json"}:
+        (bundle / name).parent.mkdir(exist_ok=True)
+        if not (bundle / name).exists():
+            (bundle / name).write_text("x")
+            listed[name] = {"path": name, "sha256": sha256(b"x"), "size": 1}
+    document["files"] = [listed[name] for name in sorted(listed)]
+    rewrite(bundle, document)
+    (finding,) = check_bundle(bundle).findings
+    assert (finding.fault, finding.path) == (Fault.CHANGED, "bundle.json")
+    assert "where case does not count" in finding.detail
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from qualify.images.bundle import MadeBundle, make_bundle
 from qualify.images.bundle_check import check_bundle
 from qualify.images.bundle_plan import plan_bundle
 from qualify.images.errors import ImageTampered
+from qualify.images.sbom import sbom_bytes
 from qualify.manifests.catalog import load_catalog
 from support.bundles import (
     ENGINE,
@@ -194,6 +195,39 @@ def test_a_bill_or_provenance_of_another_image_is_refused(
     text = (make_sbom if name.startswith("sbom") else make_provenance)(other, pins)  # type: ignore[operator]
     (images[0] / name).write_bytes(text)
     with pytest.raises(ImageTampered, match="is about sha256:"):
+        make(source, tmp_path / "bundle", images)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_digest_beside_an_image_that_is_another_ones_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    images = two_layouts(tmp_path, source / "project")
+    (images[0] / "digest").write_text(open_image(images[0]).digest + "\n")
+    make(source, tmp_path / "sound", images)
+    (images[0] / "digest").write_text(open_image(images[1]).digest + "\n")
+    with pytest.raises(ImageTampered, match="digest says"):
+        make(source, tmp_path / "bundle", images)
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("name", ["sbom.cdx.json", "provenance.intoto.json"])
+def test_a_bill_or_provenance_that_names_more_is_refused(
+    source: Path, tmp_path: Path, name: str
+) -> None:
+    images = two_layouts(tmp_path, source / "project")
+    image = open_image(images[0])
+    pins = pins_of(image, source / "project/locks")
+    text = (make_sbom if name.startswith("sbom") else make_provenance)(image, pins)  # type: ignore[operator]
+    document = json.loads(text)
+    if name.startswith("sbom"):
+        extra = {**document["components"][-1], "purl": "pkg:pypi/evil@1"}
+        document["components"].append(extra)
+    else:
+        listed = document["predicate"]["buildDefinition"]["resolvedDependencies"]
+        listed.append({**listed[1], "name": "evil"})
+    (images[0] / name).write_text(json.dumps(document))
+    with pytest.raises(ImageTampered, match=r"evil.*which no lock of it holds"):
         make(source, tmp_path / "bundle", images)
     assert not (tmp_path / "bundle").exists()
 
@@ -394,11 +428,7 @@ def test_memory_does_not_grow_with_a_blob(source: Path, tmp_path: Path) -> None:
     (folder / "index.json").write_text(json.dumps(index))
     image = open_image(folder)
     pins = pins_of(image, source / "project/locks")
-    bill = json.loads(make_sbom(open_image(layouts(source)[1]), pins))
-    text = json.dumps(bill).replace(
-        open_image(layouts(source)[1]).digest[7:], image.digest.removeprefix("sha256:")
-    )
-    (folder / "sbom.cdx.json").write_text(text)
+    (folder / "sbom.cdx.json").write_bytes(sbom_bytes(pins, image.labels, image.digest, {}))
     tracemalloc.start()
     try:
         make(source, tmp_path / "bundle", [layouts(source)[0], folder])

@@ -9,8 +9,10 @@ import pytest
 
 from qualify.core.errors import UsageError
 from qualify.images import ImageFault, ImageTampered, open_image
+from qualify.images.attestations import make_provenance, make_sbom, pins_of
 from qualify.images.exporting import FORMATS, export_image
 from qualify.images.scan import scan_image
+from support.bundles import RUNNER, write_attested_project
 from support.images import file, python_image, write_layout
 
 
@@ -72,6 +74,84 @@ def test_a_companion_that_is_not_about_the_image_is_not_carried_on(name, tmp_pat
     with pytest.raises((ImageFault, ImageTampered)):
         export_image(open_image(layout), tmp_path / "out", "oci")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def attested(tmp_path: Path) -> Path:
+    """An image of this project with everything that a build leaves beside it."""
+    project = write_attested_project(tmp_path / "project")
+    layout = RUNNER.write(tmp_path / "image", project)
+    image = open_image(layout)
+    pins = pins_of(image, project / "locks")
+    (layout / "sbom.cdx.json").write_bytes(make_sbom(image, pins))
+    (layout / "provenance.intoto.json").write_bytes(make_provenance(image, pins))
+    (layout / "digest").write_text(f"{image.digest}\n")
+    return layout
+
+
+@pytest.mark.parametrize("form", ["oci", "oci-archive"])
+def test_companions_that_are_right_are_carried_on_byte_for_byte(
+    attested: Path, tmp_path: Path, form: str
+) -> None:
+    export_image(open_image(attested), tmp_path / "out", form)
+    carried = open_image(tmp_path / "out")
+    for name in ("sbom.cdx.json", "provenance.intoto.json", "digest"):
+        with carried.store.open(name) as stream:
+            assert stream.read() == (attested / name).read_bytes()
+
+
+SAID: dict[str, tuple[str, str, str]] = {
+    "revision": ("provenance.intoto.json", '"revision":"1', '"revision":"f'),
+    "commit": ("provenance.intoto.json", '"gitCommit":"1', '"gitCommit":"f'),
+    "output": ("provenance.intoto.json", "image-runner", "image-other"),
+    "label": ("provenance.intoto.json", '"qualify.closure":"base"', '"qualify.closure":"full"'),
+    "lock of a file": ("provenance.intoto.json", '"lock":"runner"', '"lock":"other"'),
+    "file of the provenance": ("provenance.intoto.json", "beta-1.0", "evil-1.0"),
+    "file of the bill": ("sbom.cdx.json", "beta-1.0", "evil-1.0"),
+    "serial number": ("sbom.cdx.json", "urn:uuid:", "urn:uuid:0"),
+    "revision of the bill": ("sbom.cdx.json", '"value":"123456', '"value":"f23456'),
+    "our own code": ("sbom.cdx.json", "pkg:generic/qualify", "pkg:generic/other"),
+    "number for a name": ("sbom.cdx.json", '"name":"beta"', '"name":1'),
+    "no file": ("sbom.cdx.json", '"qualify.file"', '"other"'),
+    "odd URL": ("sbom.cdx.json", "pkg:pypi/beta@1.0", "no URL"),
+    "spelling": ("sbom.cdx.json", '"bomFormat"', ' "bomFormat"'),
+    "end of the digest": ("digest", "\n", f"{' ' * 200}and more"),
+    "digest of another": ("digest", "sha256:", "sha256:0"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_companion_that_says_otherwise_than_the_image_is_not_carried_on(
+    attested: Path, tmp_path: Path, name: str
+) -> None:
+    file, said, instead = SAID[name]
+    text = (attested / file).read_text()
+    assert said in text
+    (attested / file).write_text(text.replace(said, instead))
+    with pytest.raises(ImageTampered) as error:
+        export_image(open_image(attested), tmp_path / "out", "oci")
+    assert file in error.value.what
+    assert "remove the file" in error.value.fix
+    assert not (tmp_path / "out").exists()
+    # Without it the image itself is as good as before.
+    for each in ("sbom.cdx.json", "provenance.intoto.json", "digest"):
+        (attested / each).unlink()
+    export_image(open_image(attested), tmp_path / "out", "oci")
+
+
+def test_a_companion_is_judged_before_a_layer_is_copied(attested: Path, tmp_path: Path) -> None:
+    (attested / "digest").write_text("sha256:" + "0" * 64)
+    seen: list[int] = []
+    with pytest.raises(ImageTampered):
+        export_image(open_image(attested), tmp_path / "out", "oci", progress=seen.append)
+    assert seen == []
+
+
+def test_a_huge_companion_is_not_read(attested: Path, tmp_path: Path) -> None:
+    with (attested / "digest").open("r+b") as stream:
+        stream.truncate((64 << 20) + 1)
+    with pytest.raises(ImageFault, match="has more than"):
+        export_image(open_image(attested), tmp_path / "out", "oci")
 
 
 def test_only_the_chosen_image_is_copied(tmp_path):
