@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trial": ("trial", "List, show and purge trials."),
     "results": ("results", "The results database: status and rebuild."),
     "query": ("query", "Ask the results database."),
+    "evidence": ("evidence", "Sign, verify, export and publish the evidence; keys and signers."),
     "lock": ("lock", "Make and check the pin sets under locks/."),
     "depot": ("depot", "Fill, verify, seed and carry the pinned files."),
     "image": ("image", "Build, look at, guard, compare and export images."),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qualify.cli.run_output import Display
+    from qualify.evidence.ledger import Ledger
     from qualify.manifests.catalog import Catalog
     from qualify.manifests.configuration import Configuration
     from qualify.runner.progress import Reporter
@@ -166,8 +167,10 @@ def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool)
     from qualify.evidence.ledger import open_ledger
     from qualify.runner.verdicts import evidence_for_verdicts, known_scenarios
 
-    note = _project(catalog, request)
+    notes = [_project(catalog, request)]
     ledger = open_ledger(request.results)
+    signed, failed = _signed(catalog, ledger)
+    note = "; ".join(each for each in (*notes, failed) if each) or None
     policy = catalog.policy(DEFAULT_POLICY)
     with evidence_for_verdicts(request.results, ledger, known_scenarios(catalog)) as evidence:
         assessment = assess(
@@ -179,11 +182,11 @@ def _conclude(catalog: Catalog, request: Request, result: Result, as_json: bool)
             Clock().now(),
         )
     if as_json:
-        click.echo(summary_json(result, assessment, note))
+        click.echo(summary_json(result, assessment, note, signed))
         if note:
             click.echo(f"note: {note}", err=True)
     else:
-        print_summary(result, assessment, request, policy, note)
+        print_summary(result, assessment, request, policy, note, signed)
     counted = not request.experimental and request.seed is None
     good = counted and assessment.status is RowStatus.QUALIFIED
     return ExitCode.OK if good else ExitCode.NOT_A_PASS
@@ -205,3 +208,21 @@ def _project(catalog: Catalog, request: Request) -> str | None:
     except QualifyError as error:
         return f"the results database was not updated, the evidence is safe: {error}"
     return None
+
+
+def _signed(catalog: Catalog, ledger: Ledger) -> tuple[str | None, str | None]:
+    """Sign the ledger when the user has a key: (`COUNT:DIGEST` to remember, what went wrong)."""
+    from qualify.core.errors import QualifyError
+    from qualify.evidence.signing.keys import read_signing_key, signing_key_path
+
+    path = signing_key_path(None)
+    if path is None or not ledger.path.exists():
+        return None, None
+    from qualify.evidence.checkpoints import sign_checkpoint
+
+    try:
+        key = read_signing_key(path, (catalog.project, ledger.folder.parent))
+        said = sign_checkpoint(ledger, key, whole=False).checkpoint
+    except QualifyError as error:
+        return None, f"no checkpoint was signed, the evidence is safe: {error}"
+    return f"{said.count}:{said.head}", None

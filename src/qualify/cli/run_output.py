@@ -157,7 +157,12 @@ def speed(summary: TrialSummary) -> str:
 
 
 def print_summary(
-    result: Result, assessment: Assessment, request: Request, policy: Policy, note: str | None
+    result: Result,
+    assessment: Assessment,
+    request: Request,
+    policy: Policy,
+    note: str | None,
+    signed: str | None = None,
 ) -> None:
     """Status, checks, why, what to do next, where the evidence is."""
     from rich.console import Console
@@ -173,6 +178,8 @@ def print_summary(
     shows = [f"qualify trial show {trial.trial[7:19]}" for trial in result.trials[-3:]]
     place = escape(f"{request.results}/ledger/ledger.log")
     _print_labelled(console, "Evidence", [place, *shows])
+    if signed is not None:
+        _print_labelled(console, "Signed", [f"remember {signed[:-52]}… (--json has it whole)"])
     notes = [_plain(note)] if note else []
     if result.isolation == "none" and result.trials:
         notes.append(
@@ -277,7 +284,9 @@ def _print_labelled(console: Console, label: str, lines: list[str]) -> None:
     console.print(table)
 
 
-def summary_json(result: Result, assessment: Assessment, note: str | None = None) -> str:
+def summary_json(
+    result: Result, assessment: Assessment, note: str | None = None, signed: str | None = None
+) -> str:
     """The summary as one JSON document (docs/reference/commands.md)."""
     import json
 
@@ -311,6 +320,7 @@ def summary_json(result: Result, assessment: Assessment, note: str | None = None
             "passed_now": sum(t.outcome is TrialOutcome.PASSED for t in result.trials),
             "assessment": assessment.as_json(),
             "note": note,
+            "checkpoint": signed,
         },
         indent=2,
         sort_keys=True,

@@ -3,12 +3,14 @@
 For such data the bytes that orjson writes with sorted keys are exactly those of RFC 8785 (a
 property test compares them with the `rfc8785` library). Anything else is refused rather than
 written in another form: floats (records hold integers with the unit in the name), keys that are
-not ASCII, and integers that an IEEE double cannot hold.
+not ASCII, and integers that an IEEE double cannot hold. `canonicalize` is for the JSON of others,
+which may hold all of that: it is slower by the `rfc8785` library.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, NoReturn
 
 import orjson
 
@@ -35,6 +37,47 @@ def canonical_json(value: Any) -> bytes:
         raise NotCanonical(f"$: {error}") from error
     _explain(value, "$")
     raise NotCanonical("$: has no canonical form")
+
+
+def canonicalize(text: bytes) -> bytes:
+    """The RFC 8785 form of a JSON text (I-JSON, RFC 7493): any keys, and numbers as doubles.
+
+    Raises `NotCanonical` for what is not I-JSON: no JSON at all, a key twice in one object, lone
+    surrogates, NaN and infinities, nesting beyond Python's limit.
+    """
+    import rfc8785
+
+    try:
+        value = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_distinct,
+            parse_int=_double_or_integer,
+            parse_constant=_no_number,
+        )
+        if _is_plain(value):
+            return orjson.dumps(value, option=_OPTIONS)
+        return rfc8785.dumps(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise NotCanonical(f"$: {error}") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _double_or_integer(digits: str) -> int | float:
+    """Integers that a double cannot hold exactly are written as the double that is nearest."""
+    if len(digits) < 16:
+        return int(digits)
+    value = float(digits)
+    return value if abs(value) > _MAX_SAFE_INTEGER else int(digits)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _is_plain(value: Any) -> bool:

@@ -7,6 +7,7 @@ A private folder is owned by the current user and closed to everybody else (0700
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -28,6 +29,11 @@ def xdg_data_home() -> Path:
 def xdg_cache_home() -> Path:
     """`$XDG_CACHE_HOME/qualify`, by default `~/.cache/qualify`."""
     return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def xdg_config_home() -> Path:
+    """`$XDG_CONFIG_HOME/qualify`, by default `~/.config/qualify`."""
+    return _xdg("XDG_CONFIG_HOME", ".config")
 
 
 def _xdg(variable: str, default: str) -> Path:
@@ -75,6 +81,23 @@ def fsync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_plain(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file (links followed) of at most `limit` bytes.
+
+    Never waits (a FIFO) and never reads on without end (a device). Raises `OSError`, whose
+    `strerror` is a sentence's end: "is no plain file", "has more than N bytes", …
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is no plain file", str(path))
+    with os.fdopen(handle, "rb") as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(path))
+    return data
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:

@@ -1,0 +1,1 @@
+"""Signatures over evidence: keys, DSSE envelopes, SSH and Sigstore signatures, who may sign."""
