@@ -442,6 +442,16 @@ def test_a_library_that_a_wheel_carries_under_another_name_counts(name, tmp_path
     assert any("a video decoder" in each for each in found.details)
 
 
+def test_the_profiler_that_triton_carries_may_be_of_another_major_and_nothing_beside_it(tmp_path):
+    lib = f"{SITE}/triton/backends/nvidia/lib"
+    more = [file(f"{lib}/cupti/libcupti.so.13", elf("libc.so.6"))]
+    found = judge(cuda_image(more=more), tmp_path / "a")["cuda-major"]
+    assert found.outcome is Outcome.PASSED
+    assert any("Triton's profiler" in each for each in found.details)
+    more = [file(f"{lib}/libcupti.so.13", elf("libc.so.6"))]
+    assert judge(cuda_image(more=more), tmp_path / "b")["cuda-major"].outcome is Outcome.FAILED
+
+
 def test_an_unreadable_library_is_unknown(tmp_path):
     broken = elf("libcudart.so.12")[:200]
     found = judge(cuda_image(more=[file("usr/lib/libx.so", broken)]), tmp_path)["cuda-major"]

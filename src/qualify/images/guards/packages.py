@@ -181,6 +181,7 @@ OTHER_MAJOR: dict[str, str] = {
     "nvidia_cutlass_dsl/": "the CuTe DSL has libraries for both majors and loads one",
     "pynvvideocodec": "a video decoder with a runtime of its own; text models never load it",
     "torchvision": "image operators; text models never load them",
+    "triton/backends/nvidia/lib/cupti": "Triton's profiler, which loads it only while it profiles",
 }
 """Parts of paths (in small letters) whose libraries may ask for another major, and why."""
 
