@@ -37,7 +37,7 @@ RELEASE_DAY = NOW + timedelta(days=1)
 
 
 def new_key(origin: str = "test") -> SigningKey:
-    return SigningKey(Ed25519PrivateKey.generate(), origin)
+    return SigningKey.of(Ed25519PrivateKey.generate(), origin)
 
 
 class Scene:

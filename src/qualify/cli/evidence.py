@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from qualify.evidence.signing.keys import SigningKey
     from qualify.evidence.signing.registry import Registry
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-_key = click.option(
+as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+key_option = click.option(
     "--key",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Ed25519 key, PEM or OpenSSH (default: $QUALIFY_SIGNING_KEY, the user's signing-key).",
+    help="Ed25519 key, PEM or OpenSSH; a .pub: by the SSH agent (default: $QUALIFY_SIGNING_KEY).",
 )
 _signers = (
     click.option(
@@ -40,21 +40,40 @@ _signers = (
 )
 
 
-@click.group()
+ELSEWHERE = ("export", "publish", "claim", "schema")
+"""Commands of the group that stand in `evidence_export` and are imported when they are used."""
+
+
+class _Group(click.Group):
+    """A group some of whose commands are imported only when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *ELSEWHERE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        from qualify.cli import evidence_export
+
+        command: click.Command = getattr(evidence_export, cmd_name)
+        return command
+
+
+@click.group(cls=_Group)
 def evidence() -> None:
     """Signatures over the ledger, and everything that lets outsiders check it."""
 
 
 @evidence.command()
-@_key
+@key_option
 @click.option("--sigstore", is_flag=True, help="Sign keyless with the identity of this CI job.")
-@_as_json
+@as_json_option
 @click.pass_context
 def sign(ctx: click.Context, key: Path | None, sigstore: bool, as_json: bool) -> None:
-    """Verify the chain and sign a checkpoint: how many entries there are and where they end.
+    """Sign a checkpoint: how long the ledger is and where it ends.
 
-    Writes to ledger/checkpoints/ a DSSE envelope and an SSH signature of one statement. Signing
-    again what is signed changes nothing.
+    Verifies the whole chain first. Writes to ledger/checkpoints/ a DSSE envelope and an SSH
+    signature of one statement. Signing again what is signed changes nothing.
     """
     from qualify.cli.context import ledger as open_
     from qualify.cli.tables import print_json
@@ -82,7 +101,8 @@ def sign(ctx: click.Context, key: Path | None, sigstore: bool, as_json: bool) ->
 def signing_key(ctx: click.Context, option: Path | None) -> SigningKey:
     """The key to sign with. Raises `UsageError` when there is none or it must not be used."""
     from qualify.core.errors import UsageError
-    from qualify.evidence.signing.keys import read_signing_key, signing_key_path
+    from qualify.evidence.signing.agent import load_signing_key
+    from qualify.evidence.signing.keys import signing_key_path
 
     path = signing_key_path(option)
     if path is None:
@@ -90,7 +110,7 @@ def signing_key(ctx: click.Context, option: Path | None) -> SigningKey:
             "there is no key to sign with",
             fix="give --key FILE, or make one with `qualify evidence keys new`",
         )
-    return read_signing_key(path, _never_below(ctx))
+    return load_signing_key(path, _never_below(ctx))
 
 
 def _never_below(ctx: click.Context) -> list[Path]:
@@ -123,7 +143,7 @@ def _checkpoint(made: StoredCheckpoint) -> dict[str, Any]:
     help="File of a checkpoint that you kept, or COUNT:sha256:…; the ledger must continue it.",
 )
 @click.option("--covered", is_flag=True, help="Accept entries after the newest checkpoint.")
-@_as_json
+@as_json_option
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -134,15 +154,17 @@ def verify(
     covered: bool,
     as_json: bool,
 ) -> int:
-    """Verify a ledger against signers: FOLDER is a results folder, a ledger or an export.
+    """Verify evidence against the signers that count.
 
-    Needs no project. Exit 10 when something is wrong, or when not every entry is signed by a signer
-    that counts; what is wrong is listed and nothing is repaired.
+    FOLDER is a results folder, a ledger or an export; no project is needed. Exit 10 when something
+    is wrong, or when not every entry is signed by a signer that counts; what is wrong is listed and
+    nothing is repaired.
     """
     from qualify.cli.context import project_folder, results_folder
     from qualify.cli.tables import print_json
     from qualify.core.clock import Clock
     from qualify.core.errors import ExitCode
+    from qualify.evidence.exports import check_export, is_export
     from qualify.evidence.signing.registry import signers_in_force
     from qualify.evidence.verification import ledgers_below, parse_reference, verify_ledger
 
@@ -163,6 +185,8 @@ def verify(
         )
         for number, ledger in enumerate(ledgers_below(place))
     ]
+    if is_export(place):
+        check_export(place, found[0], registry)
     accepted = all(each.accepted for each in found)
     if as_json:
         print_json(
@@ -243,7 +267,7 @@ def keys() -> None:
     type=click.Path(path_type=Path),
     help="New file (default: signing-key in the user's configuration).",
 )
-@_as_json
+@as_json_option
 @click.pass_context
 def new(ctx: click.Context, to: Path | None, as_json: bool) -> None:
     """Make an Ed25519 key, and show its public half. Never inside a project or evidence."""
@@ -257,7 +281,7 @@ def new(ctx: click.Context, to: Path | None, as_json: bool) -> None:
 
 @keys.command("show")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@_as_json
+@as_json_option
 @click.pass_context
 def show(ctx: click.Context, file: Path, as_json: bool) -> None:
     """Show the public half of a key file, private or public, in every form that others want."""
@@ -298,7 +322,7 @@ def _print_key(public: Any, path: Path, as_json: bool) -> None:
 @keys.command("list")
 @_signers[0]
 @_signers[1]
-@_as_json
+@as_json_option
 @click.pass_context
 def list_(
     ctx: click.Context, keys: tuple[Path, ...], registries: tuple[Path, ...], as_json: bool
@@ -371,10 +395,10 @@ def hand_over(ctx: click.Context, old: Path, new: Path, reason: Any) -> None:
     """
     from qualify.cli.context import ledger as open_
     from qualify.evidence.checkpoints import sign_checkpoint, sign_handover
-    from qualify.evidence.signing.keys import read_signing_key
+    from qualify.evidence.signing.agent import load_signing_key
 
     below = _never_below(ctx)
-    before, after = read_signing_key(old, below), read_signing_key(new, below)
+    before, after = load_signing_key(old, below), load_signing_key(new, below)
     ledger = open_(ctx)
     path = sign_handover(ledger, before, after, reason)
     made = sign_checkpoint(ledger, after)

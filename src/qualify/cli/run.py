@@ -213,15 +213,16 @@ def _project(catalog: Catalog, request: Request) -> str | None:
 def _signed(catalog: Catalog, ledger: Ledger) -> tuple[str | None, str | None]:
     """Sign the ledger when the user has a key: (`COUNT:DIGEST` to remember, what went wrong)."""
     from qualify.core.errors import QualifyError
-    from qualify.evidence.signing.keys import read_signing_key, signing_key_path
+    from qualify.evidence.signing.keys import signing_key_path
 
     path = signing_key_path(None)
     if path is None or not ledger.path.exists():
         return None, None
     from qualify.evidence.checkpoints import sign_checkpoint
+    from qualify.evidence.signing.agent import load_signing_key
 
     try:
-        key = read_signing_key(path, (catalog.project, ledger.folder.parent))
+        key = load_signing_key(path, (catalog.project, ledger.folder.parent))
         said = sign_checkpoint(ledger, key, whole=False).checkpoint
     except QualifyError as error:
         return None, f"no checkpoint was signed, the evidence is safe: {error}"

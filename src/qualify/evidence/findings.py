@@ -27,6 +27,8 @@ class Fault(StrEnum):
     HANDOVER = "refused-handover"
     UNCOVERED = "uncovered"
     OVERCLAIMED = "covers-less-than-claimed"
+    EXPORT = "changed-export"
+    ATTESTATION = "wrong-attestation"
     ROLLED_BACK = "rolled-back"
     FORKED = "forked"
 

@@ -15,11 +15,13 @@ import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import BinaryIO
 
 from qualify.core.errors import EnvironmentFault
 from qualify.storage.appendlog import (
@@ -110,7 +112,7 @@ class ChainReader:
             sealed = sealed_path(self._active, self._first)
             path = sealed if sealed.exists() else self._active
             try:
-                stream = path.open("rb")
+                stream = _open(path)
             except FileNotFoundError:
                 if path is sealed or sealed.exists():
                     continue
@@ -128,6 +130,8 @@ class ChainReader:
                     again = self._offset
                     continue
             if path is sealed:
+                if self._seq == self._first:
+                    raise ChainBroken("is a segment without lines", where=str(path))
                 self._first, self._offset = self._seq, 0
                 if self._sealed is not None:
                     self._sealed(self.position, info)
@@ -135,8 +139,8 @@ class ChainReader:
                 self._require_last()
                 return
 
-    def _lines(self, stream: object, path: Path, *, whole: bool) -> Iterator[Line]:
-        readline = stream.readline  # type: ignore[attr-defined]
+    def _lines(self, stream: BinaryIO, path: Path, *, whole: bool) -> Iterator[Line]:
+        readline = stream.readline
         sha256, limit = hashlib.sha256, MAX_LINE + 1
         seq, prev, offset = self._seq, self._prev, self._offset
         while raw := readline(limit):
@@ -167,6 +171,15 @@ class ChainReader:
                 f"line {self._seq} and all to line {later[0] - 1} are missing, with their segment",
                 where=str(sealed_path(self._active, later[0])),
             )
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file that may be from elsewhere: a FIFO would wait, a device would have no end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ChainBroken("is no plain file", where=str(path))
+    return os.fdopen(handle, "rb")
 
 
 _LINE = re.compile(rb"^(\d{1,15}) ([0-9a-f]{64}) ([0-9a-f]{64}) (\{.*\})\n$")
@@ -234,13 +247,13 @@ def head_at(active: Path, position: Position) -> Head:
 def _verify_segment(segment: tuple[int, Path]) -> tuple[str, int, str]:
     """(digest before, next sequence number, last digest) of a sealed segment."""
     first, path = segment
-    with path.open("rb") as stream:
+    with _open(path) as stream:
         match = re.match(rb"\d{1,15} ([0-9a-f]{64}) ", stream.read(100))
     if match is None:
         raise ChainBroken("is not a log line", where=f"{path}:{first + 1}")
     prev = match[1].decode()
     reader = ChainReader(path.with_name("none"), Position(first, prev, first, 0))
-    with path.open("rb") as stream:
+    with _open(path) as stream:
         for _ in reader._lines(stream, path, whole=True):
             pass
     return prev, reader.position.seq, reader.position.prev

@@ -5,6 +5,7 @@ Read `tests/support/tampering.py` for what each one does.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from datetime import timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from qualify.core.errors import QualifyError
 from qualify.evidence.checkpoints import load_checkpoint, sign_checkpoint, sign_handover
 from qualify.evidence.findings import Fault, Verification
 from qualify.evidence.signing.registry import Signer
@@ -37,7 +39,7 @@ def test_attack(listed: Listed, tmp_path: Path) -> None:
 def test_every_fault_is_the_outcome_of_some_attack() -> None:
     # What an export claims is attacked where exports are tested.
     caused = {fault for listed in ATTACKS for fault in listed.faults}
-    assert set(Fault) - caused == {Fault.OVERCLAIMED}
+    assert set(Fault) - caused == {Fault.OVERCLAIMED, Fault.EXPORT, Fault.ATTESTATION}
 
 
 def test_a_signed_ledger_is_accepted_and_says_by_whom(tmp_path: Path) -> None:
@@ -199,3 +201,38 @@ def test_a_rewritten_ledger_is_not_signed_again(tmp_path: Path) -> None:
     scene.rebuild(payloads[:1] + payloads[3:])
     with pytest.raises(UsageError, match="does not continue"):
         sign_checkpoint(scene.ledger, scene.key, scene.time.clock())
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["segment-000000000000.log", "segment-000000000009.log"])
+def test_a_segment_without_lines_is_no_endless_one(name: str, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (scene.folder / name).write_bytes(b"")
+    assert Fault.CHAIN in {each.fault for each in verified(scene).findings}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "name",
+    ["ledger.log", "segment-000000000000.log", "checkpoints/000000000009.json",
+     "checkpoints/000000000009.dsse.json", "checkpoints/000000000009.json.sig",
+     "checkpoints/000000000009.sigstore.json",
+     "checkpoints/handover-000000000009-0123456789ab.dsse.json"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device", "endless"])
+def test_what_is_no_plain_file_is_named_and_nobody_waits(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    path = scene.folder / name
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/null" if kind == "device" else "/dev/zero")
+    try:
+        assert not verified(scene).accepted
+    except QualifyError as error:
+        assert path.name in str(error)  # noqa: PT017 - either way is an answer

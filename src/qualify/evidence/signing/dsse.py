@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from securesystemslib.dsse import Envelope as _Envelope
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import (  # type: ignore[attr-defined]
-    CryptoSigner,
+    Key,
+    SecretsHandler,
     Signature,
+    Signer,
     SSlibKey,
 )
 
@@ -40,6 +42,26 @@ class _Document(BaseModel):
     payload: str
     payload_type: str = Field(alias="payloadType", max_length=1000)
     signatures: list[_Signature] = Field(min_length=1, max_length=100)
+
+
+class _Signer(Signer):
+    """A key of ours as the library wants it."""
+
+    def __init__(self, key: SigningKey) -> None:
+        self._key = key
+
+    @property
+    def public_key(self) -> Key:
+        return SSlibKey.from_crypto(self._key.public.key, keyid=self._key.public.id)
+
+    def sign(self, payload: bytes) -> Signature:
+        return Signature(self._key.public.id, self._key.sign(payload).hex())
+
+    @classmethod
+    def from_priv_key_uri(
+        cls, priv_key_uri: str, public_key: Key, secrets_handler: SecretsHandler | None = None
+    ) -> Signer:
+        raise NotImplementedError("keys are read by qualify.evidence.signing.keys")
 
 
 @dataclass(frozen=True)
@@ -79,8 +101,7 @@ def sign_envelope(
     signatures = {name: Signature(name, signature.hex()) for name, signature in before}
     envelope = _Envelope(payload, payload_type, signatures)
     for key in keys:
-        public = SSlibKey.from_crypto(key.public.key, keyid=key.public.id)
-        envelope.sign(CryptoSigner(key.private, public))
+        envelope.sign(_Signer(key))
     return canonical_json(envelope.to_dict())
 
 

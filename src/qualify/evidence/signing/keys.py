@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -92,19 +92,34 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A private key in memory. It is never printed and never written but by `write_new_key`."""
+    """Something that signs: a private key in memory, or an agent that holds one.
 
-    private: Ed25519PrivateKey
+    A private key is never printed, and never written but by `write_new_key`.
+    """
+
+    public: PublicKey
     origin: str
-    """Where it was read from, for messages."""
+    """Where it is from, for messages."""
+    signer: Callable[[bytes], bytes] = field(repr=False)
 
-    @property
-    def public(self) -> PublicKey:
-        """The half that verifies."""
-        return PublicKey(self.private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+    def sign(self, data: bytes) -> bytes:
+        """The signature of `data` (64 bytes), verified before it is given away.
 
-    def __repr__(self) -> str:
-        return f"SigningKey({self.public.id})"
+        Raises `EnvironmentFault` when an agent does not sign or answers with something else.
+        """
+        made = self.signer(data)
+        if not self.public.verifies(made, data):
+            raise EnvironmentFault(
+                "answered with something that is no signature", where=self.origin,
+                fix="nothing was signed; use a key file",
+            )  # fmt: skip
+        return made
+
+    @classmethod
+    def of(cls, private: Ed25519PrivateKey, origin: str) -> SigningKey:
+        """From a private key in memory."""
+        raw = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        return cls(PublicKey(raw), origin, private.sign)
 
 
 def parse_public_key(data: bytes, where: str) -> PublicKey:
@@ -166,7 +181,7 @@ def read_signing_key(path: Path, never_below: Iterable[Path] = ()) -> SigningKey
         raise UsageError("is no private key", where=where, fix=_NEW_KEY) from error
     if not isinstance(found, Ed25519PrivateKey):
         raise UsageError(f"is {_kind(found)}", where=where, fix=f"use Ed25519: {_NEW_KEY}")
-    key = SigningKey(found, where)
+    key = SigningKey.of(found, where)
     _require_strong(key.public, where)
     return key
 
@@ -211,7 +226,7 @@ def write_new_key(path: Path, never_below: Iterable[Path] = ()) -> SigningKey:
             where=str(path),
             fix="check that its folder exists, and its permissions",
         ) from error
-    return SigningKey(key, str(path))
+    return SigningKey.of(key, str(path))
 
 
 def refuse_below(path: Path, folders: Iterable[Path]) -> None:

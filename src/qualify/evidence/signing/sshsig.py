@@ -37,16 +37,16 @@ class NotASignature(ValueError):
 
 def sign_ssh(key: SigningKey, data: bytes, namespace: str = NAMESPACE) -> bytes:
     """The armoured signature of `data`."""
-    public = _public_blob(key.public)
-    inner = key.private.sign(_signed(namespace.encode("ascii"), b"sha512", data))
+    public = public_blob(key.public)
+    inner = key.sign(_signed(namespace.encode("ascii"), b"sha512", data))
     blob = (
         _MAGIC
         + _VERSION.to_bytes(4, "big")
-        + _string(public)
-        + _string(namespace.encode("ascii"))
-        + _string(b"")
-        + _string(b"sha512")
-        + _string(_string(_KEY_TYPE) + _string(inner))
+        + ssh_string(public)
+        + ssh_string(namespace.encode("ascii"))
+        + ssh_string(b"")
+        + ssh_string(b"sha512")
+        + ssh_string(ssh_string(_KEY_TYPE) + ssh_string(inner))
     )
     text = base64.b64encode(blob)
     lines = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
@@ -59,7 +59,7 @@ def verify_ssh(armoured: bytes, data: bytes, namespace: str = NAMESPACE) -> Publ
     Raises `NotASignature` when the bytes are damaged, of another namespace or kind, or when the
     signature is not one of `data`.
     """
-    found = _Fields(_unarmoured(armoured))
+    found = Fields(_unarmoured(armoured))
     if found.take(len(_MAGIC)) != _MAGIC:
         raise NotASignature("it does not begin as an SSH signature does")
     version = int.from_bytes(found.take(4), "big")
@@ -74,7 +74,7 @@ def verify_ssh(armoured: bytes, data: bytes, namespace: str = NAMESPACE) -> Publ
     if hash_name not in _HASHES:
         raise NotASignature(f"its hash is {hash_name[:40]!a}")
     key = _public_key(public)
-    inner = _Fields(signature)
+    inner = Fields(signature)
     kind, raw = inner.string(), inner.string()
     inner.require_end()
     if kind != _KEY_TYPE:
@@ -91,19 +91,27 @@ def allowed_signers(keys: list[tuple[str, PublicKey]], namespace: str = NAMESPAC
 
 def _signed(namespace: bytes, hash_name: bytes, data: bytes) -> bytes:
     digest = hashlib.new(hash_name.decode("ascii"), data).digest()
-    return _MAGIC + _string(namespace) + _string(b"") + _string(hash_name) + _string(digest)
+    return (
+        _MAGIC
+        + ssh_string(namespace)
+        + ssh_string(b"")
+        + ssh_string(hash_name)
+        + ssh_string(digest)
+    )
 
 
-def _string(data: bytes) -> bytes:
+def ssh_string(data: bytes) -> bytes:
+    """A field with its length before it (RFC 4251, section 5)."""
     return len(data).to_bytes(4, "big") + data
 
 
-def _public_blob(key: PublicKey) -> bytes:
+def public_blob(key: PublicKey) -> bytes:
+    """The key as SSH writes it on the wire (RFC 8709)."""
     return base64.b64decode(key.ssh.split(" ")[1])
 
 
 def _public_key(blob: bytes) -> PublicKey:
-    fields = _Fields(blob)
+    fields = Fields(blob)
     kind = fields.string()
     if kind != _KEY_TYPE:
         raise NotASignature(f"its key is of the kind {kind[:40]!a}, only Ed25519 is accepted")
@@ -128,7 +136,7 @@ def _unarmoured(armoured: bytes) -> bytes:
         raise NotASignature("it is not Base64") from error
 
 
-class _Fields:
+class Fields:
     """Reads length-prefixed fields; never beyond the end."""
 
     def __init__(self, data: bytes) -> None:
@@ -136,14 +144,17 @@ class _Fields:
         self._at = 0
 
     def take(self, count: int) -> bytes:
+        """So many bytes. Raises `NotASignature` when there are fewer."""
         if self._at + count > len(self._data):
             raise NotASignature("it ends too early")
         start, self._at = self._at, self._at + count
         return self._data[start : self._at]
 
     def string(self) -> bytes:
+        """One field with its length before it."""
         return self.take(int.from_bytes(self.take(4), "big"))
 
     def require_end(self) -> None:
+        """Raises `NotASignature` when something is left."""
         if self._at != len(self._data):
             raise NotASignature("it has bytes after its end")
