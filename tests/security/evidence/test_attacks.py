@@ -42,6 +42,13 @@ def test_every_fault_is_the_outcome_of_some_attack() -> None:
     assert set(Fault) - caused == {Fault.OVERCLAIMED, Fault.EXPORT, Fault.ATTESTATION}
 
 
+def test_every_fault_is_described_and_no_other() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/evidence.md").read_text("utf-8")
+    table = page.split("| fault | means |")[1].split("\n\n")[0]
+    named = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(named) == sorted(fault.value for fault in Fault)
+
+
 def test_a_signed_ledger_is_accepted_and_says_by_whom(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     found = verified(scene)
