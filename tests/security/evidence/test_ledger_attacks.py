@@ -340,6 +340,64 @@ def test_a_full_disk_refuses_the_entry_keeps_the_others_and_later_goes_on(tmp_pa
     assert done.stdout.startswith("refused\ncontinued")
 
 
+FILL_DISK_IN_MANY_WAYS = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+folder = Path(sys.argv[1])
+os.environ["XDG_STATE_HOME"] = str(folder / "state")
+from support import evidence
+from qualify.core.errors import EnvironmentFault
+from qualify.evidence.ledger import Ledger, encode
+entry = encode(evidence.refusal())
+acknowledged = 1
+refused = 0
+for round in range(40):
+    # Room for 0 to 7 more pages: the refusal comes while a segment is sealed, in the first or a
+    # later page of a batch, in the private note, or in the file that follows a sealed one.
+    balloon = folder / "balloon"
+    with balloon.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(b"x" * 4096)
+        except OSError:
+            size = max(0, stream.tell() - round % 8 * 4096)
+            os.ftruncate(stream.fileno(), size)
+    ledger = Ledger(folder / "ledger", segment_bytes=9000)
+    batch = [entry] * (1 + round * 7 % 40)
+    try:
+        for _ in range(50):
+            ledger.append_many(batch)
+            acknowledged += len(batch)
+    except EnvironmentFault as error:
+        assert "No space left" in str(error), error
+        refused += 1
+    after = Ledger(folder / "ledger", segment_bytes=9000)
+    assert sum(1 for _ in after.entries()) == acknowledged or acknowledged == 1, round
+    assert after.verify().torn_bytes == 0, round
+    balloon.unlink()
+    after.append_many([entry], validated=True)
+    acknowledged += 1
+    assert Ledger(folder / "ledger").verify().count == acknowledged, round
+    if acknowledged > 300:
+        # Start again: the disk is small.
+        for path in (folder / "ledger").iterdir():
+            if path.is_file():
+                path.unlink()
+        acknowledged = 1
+print("refused", refused)
+"""
+IN_A_DISK_OF_A_FEW_SEGMENTS = (
+    'mount -t tmpfs -o size=512k,mode=700 tmpfs "$1" && exec "$2" -c "$3" "$1" "$4"'
+)
+
+
+def test_no_space_at_any_write_of_a_batch_loses_nothing_and_leaves_no_half(tmp_path: Path) -> None:
+    done = in_a_mount(IN_A_DISK_OF_A_FEW_SEGMENTS, FILL_DISK_IN_MANY_WAYS, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) >= 30
+
+
 USE_READ_ONLY = """
 import sys
 from pathlib import Path
