@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from qualify.assessment.aspects import Aspect, AspectOutcome, aspects_of, worst
 from qualify.assessment.cases import NAMED_TRIALS, Case, EvidenceSource, Window
 from qualify.assessment.grading import Fault, Grade, Graded, grade, is_clean
 from qualify.assessment.intervals import pass_rate_interval
@@ -67,6 +68,8 @@ class ScenarioResult:
     """The newest with an end, on which the verdict stands."""
     check_counts: Mapping[str, Mapping[str, int]]
     """For each required check: how many trials in the window passed, failed, gave no answer."""
+    aspects: Mapping[Aspect, AspectOutcome]
+    """What the newest trials show of each aspect; none is implied by another one."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,11 @@ class Assessment:
         """Ids of the newest trials of each scenario, on which the verdict stands."""
         return tuple(g.evidence.trial for s in self.scenarios for g in s.newest)
 
+    @property
+    def aspects(self) -> dict[Aspect, AspectOutcome]:
+        """Every aspect over all scenarios: the worst that one of them shows."""
+        return {a: worst(s.aspects[a] for s in self.scenarios) for a in Aspect}
+
     def as_json(self) -> dict[str, Any]:
         """Plain data with stable keys (docs/reference/verdicts.md)."""
         return {
@@ -115,6 +123,7 @@ class Assessment:
             "automatic_promotion_allowed": self.automatic_promotion_allowed,
             "evidence_class": self.evidence_class.value if self.evidence_class else None,
             **_counts_json(self.passed, self.total),
+            "aspects": {aspect.value: found.value for aspect, found in self.aspects.items()},
             "reasons": [reason.as_json() for reason in self.reasons],
             "trials_used": list(self.trials_used),
             "scenarios": [_scenario_json(result) for result in self.scenarios],
@@ -258,6 +267,7 @@ def _judge_scenario(
         ended,
         newest,
         tally.checks,
+        aspects_of(newest, scenario.checks, (reason.code for reason in reasons)),
     )
     return result, reasons
 

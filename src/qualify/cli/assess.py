@@ -123,6 +123,8 @@ def print_assessment(row: str, verdict: Assessment) -> None:
     label = "  [what if: not a verdict]" if verdict.what_if else ""
     click.echo(f"{row} · {verdict.suite}: {verdict.status.value}{label}")
     click.echo(f"  {count_text(verdict.passed, verdict.total)}, policy {verdict.policy}")
+    if verdict.scenarios:
+        click.echo(f"  {aspects_text(verdict)}")
     for result in verdict.scenarios:
         if len(verdict.scenarios) > 1:
             counts = count_text(result.passed, result.total)
@@ -142,6 +144,16 @@ def print_assessment(row: str, verdict: Assessment) -> None:
             click.echo(f"      → {next_step(reason, row)}")
     if verdict.trials_used:
         click.echo(f"  newest trials: {' '.join(short(trial) for trial in verdict.trials_used)}")
+
+
+_ASPECT_MARKS = {"passed": "✓", "failed": "✗", "unknown": "?", "not-tested": "–"}
+
+
+def aspects_text(verdict: Assessment) -> str:
+    """`✓ connection  ✓ tool-use  – code`: each aspect apart."""
+    return "  ".join(
+        f"{_ASPECT_MARKS[found.value]} {aspect.value}" for aspect, found in verdict.aspects.items()
+    )
 
 
 def next_step(reason: Reason, row: str) -> str:
