@@ -37,7 +37,8 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_whole_entry_is_read(tmp_path: Path) -> None:
     path = write(
         tmp_path / "signers.json",
-        entry(sites=["0" * 32], valid_from="2026-01-01T00:00:00Z", valid_until="2027-01-01T00:00:00Z"),
+        entry(sites=["0" * 32], valid_from="2026-01-01T00:00:00Z",
+              valid_until="2027-01-01T00:00:00Z"),
         entry(name="ci", public_key=KEY.pem, purposes=["ci", "assessments"]),
         entry(name="job", public_key=..., sigstore={
             "identity": "job@example.org", "issuer": "https://issuer.example",

@@ -90,11 +90,11 @@ def test_a_key_that_others_can_read_or_change_is_refused(mode: int, tmp_path: Pa
     ids=lambda key: type(key).__name__,
 )
 def test_a_key_of_another_kind_is_refused(key: object, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="key of another kind.*Ed25519"):
+    with pytest.raises(UsageError, match=r"key of another kind.*Ed25519"):
         read_signing_key(write(tmp_path / "key", pem(key)))
     public = key.public_key()  # type: ignore[attr-defined]
     data = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    with pytest.raises(UsageError, match="key of another kind.*Ed25519"):
+    with pytest.raises(UsageError, match=r"key of another kind.*Ed25519"):
         parse_public_key(data, "key")
 
 
