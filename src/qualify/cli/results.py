@@ -1,9 +1,11 @@
-"""`qualify results`: how ledger and database stand, and making the database anew."""
+"""`qualify results`: how ledger and database stand, other sites' ledgers, Parquet."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from qualify.evidence.ledger import Ledger
     from qualify.results.database import DatabaseState
+    from qualify.results.merging import Merged
 
 
 @click.group()
@@ -83,6 +86,122 @@ def status(ctx: click.Context, as_json: bool) -> int:
     return ExitCode.NOT_A_PASS if found.state in ("corrupt", "newer") else ExitCode.OK
 
 
+@results.command()
+@click.argument("folders", nargs=-1, required=True, metavar="SITE_FOLDER...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def merge(ctx: click.Context, folders: tuple[str, ...], as_json: bool) -> None:
+    """Keep the ledgers of other sites' results folders beside the one here.
+
+    Each is verified whole before it is copied. They are in every table, under a number of their
+    own, and count for no verdict here.
+    """
+    from qualify.cli.context import results_folder
+    from qualify.cli.tables import print_json
+    from qualify.core.clock import Clock
+    from qualify.core.errors import ErrorList, QualifyError
+    from qualify.results.merging import merge_site
+
+    results = results_folder(ctx)
+    done, errors = [], list[QualifyError]()
+    for folder in folders:
+        try:
+            with _busy(f"verifying {folder}"):
+                done.append(merge_site(results, Path(folder).absolute(), Clock().now()))
+        except QualifyError as error:
+            errors.append(error)
+    if as_json:
+        merged = [
+            {
+                "site": each.site,
+                "label": each.label,
+                "outcome": each.outcome,
+                "entries": each.entries,
+                "added": each.added,
+                "ahead_of_now": each.ahead,
+            }
+            for each in done
+        ]
+        refused = [str(error) for error in errors]
+        print_json({"schema": "qualify-results-merge/1", "merged": merged, "refused": refused})
+    else:
+        for each in done:
+            _print_merged(each)
+    if any(each.added for each in done):
+        _follow(ctx, results)
+    if errors:
+        raise ErrorList(errors)
+
+
+_OUTCOMES = {
+    "added": "added",
+    "extended": "continued",
+    "already-there": "nothing new",
+    "own": "a copy of the ledger here, nothing new",
+}
+
+
+def _print_merged(each: Merged) -> None:
+    from qualify.cli.tables import printable
+
+    label = f" ({printable(each.label)})" if each.label else ""
+    more = f", {each.added} new" if each.added else ""
+    outcome = _OUTCOMES[each.outcome]
+    click.echo(f"site {each.site[:12]}{label}: {outcome}, {each.entries} entries{more}")
+    if each.ahead:
+        click.echo(
+            f"note: {each.ahead} entries are more than 5 minutes ahead of now and count as unknown",
+            err=True,
+        )
+
+
+def _follow(ctx: click.Context, folder: Path) -> None:
+    """Let the database take in what is new; what keeps it from that costs no evidence."""
+    from qualify.cli.context import catalog, declared_lines, project_folder
+    from qualify.core.errors import QualifyError
+    from qualify.evidence.ledger import open_ledger
+    from qualify.runner.verdicts import follow_for_verdicts
+
+    try:
+        if project_folder(ctx, required=False) is not None:
+            declared = declared_lines(ctx) or {}
+            with _busy("the database follows"):
+                follow_for_verdicts(folder, open_ledger(folder), declared, catalog(ctx))
+    except QualifyError as error:
+        click.echo(f"note: the database was not updated, the ledgers are safe: {error}", err=True)
+
+
+@results.command()
+@click.option("--to", "target", required=True, metavar="FOLDER", help="A new or empty folder.")
+@click.option("--site", "sites", multiple=True, metavar="ID", help="Only this site (its digits).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def export(ctx: click.Context, target: str, sites: tuple[str, ...], as_json: bool) -> None:
+    """Write every evidence table as Parquet, by site and month, with a manifest of digests."""
+    from qualify.cli.context import results_folder
+    from qualify.cli.tables import print_json
+    from qualify.evidence.ledger import open_ledger
+    from qualify.results.parquet import export_tables
+
+    folder = results_folder(ctx)
+    place = Path(target).absolute()
+    with _busy("exporting"):
+        done = export_tables(folder, open_ledger(folder), place, sites)
+    if done.note is not None:
+        click.echo(f"note: {done.note}; exported from the ledger itself", err=True)
+    if as_json:
+        print_json(
+            {
+                "schema": "qualify-results-exported/1",
+                "folder": str(place),
+                "files": done.files,
+                "lines": done.lines,
+            }
+        )
+    else:
+        click.echo(f"{place}: {done.lines} lines in {done.files} files, listed in manifest.json")
+
+
 def _ledger_facts(ledger: Ledger) -> dict[str, Any]:
     """Verifies and validates every entry on the way."""
     from qualify.assessment.matrix import collect
@@ -139,7 +258,7 @@ def _print_status(folder: str, evidence: dict[str, Any], found: DatabaseState) -
 
 
 @contextlib.contextmanager
-def _busy(what: str) -> Any:
+def _busy(what: str) -> Iterator[None]:
     """A spinner on stderr, only on a terminal."""
     if not sys.stderr.isatty():
         yield

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -35,8 +35,11 @@ CHUNK = 2000
 """Ledger lines that are validated together."""
 _FILE_BYTES = 64 << 20
 """So much is handed to DuckDB at once."""
+_CHUNK_BYTES = 8 << 20
+"""Chunks are cut earlier where lines are long: records of other sites may be so."""
 _PROCESSES = 2
 _WORTH_PROCESSES = 20_000
+_WORTH_BYTES = 64 << 20
 
 type Progress = Callable[[int], None]
 """Called with the number of ledger entries that were loaded since the last call."""
@@ -168,21 +171,30 @@ def _made(
     items: Iterator[_Item], judge: Judge | None, where: Callable[[int], str]
 ) -> Iterator[tuple[_Rows, int]]:
     """The rows of all items, in order. Processes are started only when there is enough for them."""
-    first = list(islice(items, _WORTH_PROCESSES))
-    if len(first) < _WORTH_PROCESSES:
-        for start in range(0, len(first), CHUNK):
-            part = first[start : start + CHUNK]
+    first = _some(items, _WORTH_PROCESSES, _WORTH_BYTES)
+    rest = next(items, None)
+    if rest is None:
+        for part in _chunks(iter(first)):
             yield _rows(part, judge, _names(part, where)), len(part)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(_PROCESSES, context) as pool:
-        yield from _in_turn(pool, _chunks(first, items), judge, where)
+        yield from _in_turn(pool, _chunks(chain(first, (rest,), items)), judge, where)
 
 
-def _chunks(first: list[_Item], rest: Iterator[_Item]) -> Iterator[list[_Item]]:
-    for start in range(0, len(first), CHUNK):
-        yield first[start : start + CHUNK]
-    while part := list(islice(rest, CHUNK)):
+def _some(items: Iterator[_Item], most: int, most_bytes: int) -> list[_Item]:
+    """The next items, up to that many or so many bytes."""
+    found: list[_Item] = []
+    for item in islice(items, most):
+        found.append(item)
+        most_bytes -= len(item.line.payload)
+        if most_bytes <= 0:
+            break
+    return found
+
+
+def _chunks(items: Iterator[_Item]) -> Iterator[list[_Item]]:
+    while part := _some(items, CHUNK, _CHUNK_BYTES):
         yield part
 
 

@@ -15,7 +15,8 @@ type Lines = dict[str, list[dict[str, Any]]]
 """Table → its lines, column → plain value."""
 
 EVIDENCE_TABLES = (
-    "entries", "cases", "unfinished", "finished", "judgements", "refusals", "start_failures",
+    "entries", "cases", "unfinished", "finished", "judgements", "conflicts", "refusals",
+    "start_failures",
 )  # fmt: skip
 DECLARED_TABLES = ("declared_rows", "imported")
 

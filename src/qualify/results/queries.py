@@ -1,107 +1,159 @@
 """Questions to the results: named ones (one `.sql` file each) and read-only SQL of an analyst.
 
 Every query runs on an in-memory copy (`database.snapshot`) from which no file, network or setting
-can be reached. A new question is one file in `queries/`: its first line `-- …` describes it.
+can be reached. A new question is one file in `queries/` (see `named`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from qualify.core.clock import format_time
 from qualify.core.errors import UsageError
-from qualify.core.identifiers import nearest
+from qualify.results.named import NamedQuery, named_queries, named_query
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-@dataclass(frozen=True)
-class NamedQuery:
-    """A question that ships with Qualify."""
-
-    name: str
-    description: str
-    sql: str
+_ALL = 2**62
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Column names and lines; values are text, integers, floats, booleans or `None`."""
+    """Column names and lines; values are text, integers, floats, booleans, `None`, and lists and
+    objects of these.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+    kinds: tuple[str, ...] = ()
+    """DuckDB's type of each column."""
+    cut: bool = False
+    """There are more lines than were asked for."""
 
     def as_json(self) -> dict[str, Any]:
-        """One document: `columns`, and `rows` as objects."""
+        """One document: `columns`, `rows` as objects, and `cut`."""
         return {
             "columns": list(self.columns),
             "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows],
+            "cut": self.cut,
         }
 
 
-def named_queries() -> dict[str, NamedQuery]:
-    """Every named query by name, sorted."""
-    found = {}
-    for file in (files("qualify.results") / "queries").iterdir():
-        if file.name.endswith(".sql"):
-            name = file.name.removesuffix(".sql")
-            sql = file.read_text("utf-8")
-            found[name] = NamedQuery(name, sql.partition("\n")[0].removeprefix("-- "), sql)
-    return dict(sorted(found.items()))
+@dataclass(frozen=True)
+class Question:
+    """One reading statement, the values of its parameters, and the most lines to answer."""
+
+    sql: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    where: str = "--sql"
+    """How a message names it."""
+    limit: int | None = None
 
 
-def named_query(name: str) -> NamedQuery:
-    """The query of that name. Raises `UsageError` with the nearest one."""
-    known = named_queries()
-    if name not in known:
-        raise UsageError(
-            f"there is no query {name!r}",
-            fix=nearest(name, list(known)) or "run `qualify query` for the list",
-        )
-    return known[name]
+def named_question(name: str, given: Mapping[str, str], now: datetime) -> Question:
+    """The question of that name with its parameters. Raises `UsageError` for what does not fit."""
+    query = named_query(name)
+    values = query.values(given, now)
+    limit = query.limit(values)
+    bound = {
+        # One more than is wanted, to see whether there are more.
+        parameter.name: (limit + 1 if limit else _ALL)
+        if parameter.kind == "rows"
+        else values[parameter.name]
+        for parameter in query.parameters
+    }
+    return Question(query.sql, bound, query.name, limit)
 
 
-def ask(connection: DuckDBPyConnection, sql: str) -> Answer:
+def answer(connection: DuckDBPyConnection, question: Question) -> Answer:
+    """Answer a question, with no more lines than it wants. Raises as `ask`."""
+    found = ask(connection, question.sql, question.values, question.where)
+    if question.limit and len(found.rows) > question.limit:
+        return Answer(found.columns, found.rows[: question.limit], found.kinds, cut=True)
+    return found
+
+
+def ask(
+    connection: DuckDBPyConnection,
+    sql: str,
+    values: Mapping[str, Any] | None = None,
+    where: str = "--sql",
+) -> Answer:
     """Run one reading statement. Raises `UsageError` for anything else and for faulty SQL."""
+    with _faults(where):
+        statement = _reading(connection, sql, where)
+        columns, found = interruptible(connection, lambda: _run(connection, statement, values))
+    rows = tuple(tuple(_plain(value) for value in row) for row in found)
+    return Answer(_unique([name for name, _ in columns]), rows, tuple(kind for _, kind in columns))
+
+
+def keep(connection: DuckDBPyConnection, question: Question, table: str) -> None:
+    """As `ask`, but the lines go into a new table of a database that is attached for it."""
+    import duckdb
+
+    where = question.where
+    with _faults(where):
+        if _reading(connection, question.sql, where).type != duckdb.StatementType.SELECT:
+            raise UsageError(
+                "an explanation is text to read", where=where, fix="leave out the format"
+            )
+        # It parsed as one whole statement above; a line of its own ends its last comment.
+        body = question.sql.rstrip().rstrip(";")
+        made = connection.extract_statements(f"CREATE TABLE {table} AS (\n{body}\n)")
+        interruptible(connection, lambda: _run(connection, made[0], question.values))
+
+
+@contextlib.contextmanager
+def _faults(where: str) -> Iterator[None]:
+    """DuckDB's errors about a statement become ours, in one line."""
     import duckdb
 
     try:
-        sql.encode()
-        statements = connection.extract_statements(sql)
-        if len(statements) != 1:
-            raise UsageError(
-                f"holds {len(statements)} statements", where="--sql", fix="give exactly one"
-            )
-        if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
-            kind = str(statements[0].type).rpartition(".")[2]
-            raise UsageError(
-                f"a {kind} statement may not run", where="--sql", fix="only reading is possible"
-            )
-        names, found = _interruptible(connection, lambda: _run(connection, statements[0]))
+        yield
     except UnicodeError as error:
-        raise UsageError("is not UTF-8 text", where="--sql", fix="check its encoding") from error
+        raise UsageError("is not UTF-8 text", where=where, fix="check its encoding") from error
     except duckdb.Error as error:
         raise UsageError(
-            " ".join(str(error).split()), where="--sql", fix="see docs/reference/queries.md"
+            " ".join(str(error).split()), where=where, fix="see docs/reference/queries.md"
         ) from error
-    rows = tuple(tuple(_plain(value) for value in row) for row in found)
-    return Answer(_unique(names), rows)
 
 
-def _run(connection: DuckDBPyConnection, statement: Any) -> tuple[tuple[str, ...], list[Any]]:
-    cursor = connection.execute(statement)
-    return tuple(column[0] for column in cursor.description or ()), cursor.fetchall()
+def _reading(connection: DuckDBPyConnection, sql: str, where: str) -> Any:
+    """The statement, if it is one and reads."""
+    import duckdb
+
+    sql.encode()
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise UsageError(f"holds {len(statements)} statements", where=where, fix="give exactly one")
+    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        kind = str(statements[0].type).rpartition(".")[2]
+        raise UsageError(
+            f"a {kind} statement may not run", where=where, fix="only reading is possible"
+        )
+    return statements[0]
 
 
-def _interruptible[T](connection: DuckDBPyConnection, work: Callable[[], T]) -> T:
+def _run(
+    connection: DuckDBPyConnection, statement: Any, values: Mapping[str, Any] | None
+) -> tuple[list[tuple[str, str]], list[Any]]:
+    cursor = (
+        connection.execute(statement, dict(values)) if values else connection.execute(statement)
+    )
+    columns = [(column[0], str(column[1])) for column in cursor.description or ()]
+    return columns, cursor.fetchall()
+
+
+def interruptible[T](connection: DuckDBPyConnection, work: Callable[[], T]) -> T:
     """Do `work` in a thread, so that Ctrl-C and SIGTERM reach us while DuckDB computes.
 
     DuckDB holds the calling thread until it has an answer; only `interrupt` ends it early.
@@ -115,7 +167,7 @@ def _interruptible[T](connection: DuckDBPyConnection, work: Callable[[], T]) -> 
             raise
 
 
-def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+def _unique(names: list[str]) -> tuple[str, ...]:
     """Column names made distinct, so that lines can be objects."""
     seen: dict[str, int] = {}
     made = []
@@ -126,6 +178,14 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return _plain_single(value)
+
+
+def _plain_single(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, datetime):
@@ -135,6 +195,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float | Decimal):
         # JSON has no number for what is not finite.
         return float(value) if math.isfinite(value) else str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+__all__ = [
+    "Answer",
+    "NamedQuery",
+    "Question",
+    "answer",
+    "ask",
+    "interruptible",
+    "keep",
+    "named_queries",
+    "named_query",
+    "named_question",
+]

@@ -128,6 +128,20 @@ CREATE TABLE finished (
     audit_unknown_effects                 BIGINT NOT NULL
 );
 
+-- Trials of other sites of which two ledgers of one site tell different ends. They are in no other
+-- table: nobody can tell which end is true.
+CREATE TABLE conflicts (
+    site          INTEGER NOT NULL,
+    seq           BIGINT NOT NULL,
+    trial         VARCHAR NOT NULL,
+    case_id       BIGINT NOT NULL,
+    reserved      TIMESTAMP NOT NULL,
+    ended         TIMESTAMP NOT NULL,
+    outcome       VARCHAR NOT NULL,
+    other_ended   TIMESTAMP NOT NULL,
+    other_outcome VARCHAR NOT NULL
+);
+
 -- What the rule says of a record, whatever time it is; equal ones are kept once.
 CREATE TABLE judgements (
     judgement BIGINT NOT NULL,
@@ -205,3 +219,16 @@ SELECT site, seq, trial, unnest(recorded_checks, recursive := true) FROM finishe
 
 CREATE VIEW budgets_exceeded AS
 SELECT site, seq, trial, unnest(budgets_exceeded, recursive := true) FROM finished;
+
+-- One line per trial with what it counts as: the rule's grade, and what was recorded where the rule
+-- was not asked (`judgement` is NULL). What goes into a denominator is every line of a case.
+CREATE VIEW judged AS
+SELECT t.site, t.seq, t.trial, t.case_id, c.row, c.configuration, c.suite, c.suite_digest,
+       c.scenario, t.ordinal, c.evidence_class, c.experimental, t.reserved, t.ended,
+       coalesce(j.grade, t.outcome) AS grade, t.judgement
+FROM finished t JOIN cases c USING (case_id) LEFT JOIN judgements j USING (judgement)
+UNION ALL
+SELECT t.site, t.seq, t.trial, t.case_id, c.row, c.configuration, c.suite, c.suite_digest,
+       c.scenario, t.ordinal, c.evidence_class, c.experimental, t.reserved, t.reserved,
+       'incomplete', NULL
+FROM unfinished t JOIN cases c USING (case_id);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from qualify.cli import main
@@ -26,6 +28,7 @@ from qualify.manifests.configuration import resolve, suite_identity
 from qualify.results.database import database_path
 from support import evidence
 from support.evidence import SettableClock
+from support.sites import site
 
 PROJECT = Path(__file__).parents[3]
 ROW = "cpu-qwen2.5-coder-1.5b"
@@ -175,6 +178,16 @@ def test_naming_the_projects_own_policy_is_no_what_if(
         (("assess", ROW, "--at", "yesterday"), "write 2026-11-30T20:46:58Z"),
         (("query", "pass-rate"), "did you mean 'pass-rates'"),
         (("query", "trials", "--sql", "SELECT 1"), "give one of them"),
+        (("query", "trials", "--json", "--format", "csv"), "give one of them"),
+        (("query", "trials", "--format", "parquet"), "give --output FILE"),
+        (("query", "trials", "--output", "x"), "give --format json, csv or parquet"),
+        (("query", "--format", "csv"), "give NAME or --sql"),
+        (("query", "--sql", "SELECT 1", "--param", "a=1"), "name the question"),
+        (("query", "trials", "--param", "limit"), "is no NAME=VALUE"),
+        (("query", "trials", "--param", "limit=1", "--param", "limit=2"), "is given twice"),
+        (("query", "trials", "--param", "limmit=1"), "did you mean 'limit'"),
+        (("query", "regressions-since"), "give --param digest="),
+        (("query", "trials", "--format", "csv", "--output", "/nowhere/x"), "make it first"),
         (("query", "--sql", "DROP TABLE meta"), "may not run"),
         (("trial", "show", "ab"), "at least 6 digits"),
         (("trial", "show", "abcdef123456"), "qualify trial list"),
@@ -377,11 +390,161 @@ def test_queries_are_listed_and_answered_as_text_and_json(
     assert len(json.loads(out)["rows"]) > 5
 
 
+def test_the_list_tells_each_questions_parameters(command: Command) -> None:
+    _, out, _ = command("query", "--json")
+    known = {query["name"]: query["parameters"] for query in json.loads(out)["queries"]}
+    assert known["regressions-since"][0]["default"] is None
+    assert {p["name"]: p["default"] for p in known["trials"]} == {"row": "*", "limit": "1000"}
+    _, out, _ = command("query")
+    assert "row=* limit=1000" in out
+
+
+def test_a_cut_answer_says_that_there_is_more(
+    command: Command, run_trial: Callable[..., Reserved]
+) -> None:
+    for _ in range(3):
+        run_trial()
+    for form in ((), ("--json",), ("--format", "csv")):
+        _, out, err = command("query", "trials", "--param", "limit=2", *form)
+        assert "2 lines; there are more" in err
+        assert out.count(ROW) == 2
+    _, _, err = command("query", "trials", "--param", "limit=3")
+    assert err == ""
+
+
+def test_csv_is_a_header_and_lines_with_the_times_of_every_other_answer(
+    command: Command, run_trial: Callable[..., Reserved], results: Path
+) -> None:
+    run_trial()
+    code, out, _ = command("query", "trials", "--format", "csv")
+    _, document, _ = command("query", "trials", "--json")
+    (row,) = json.loads(document)["rows"]
+    (line,) = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0
+    assert list(line) == list(row)
+    assert (line["row"], line["reserved"], line["trial"]) == (ROW, row["reserved"], row["trial"])
+    target = results.parent / "out.csv"
+    assert command("query", "trials", "--format", "csv", "--output", str(target))[0] == 0
+    assert target.read_text() == out
+
+
+def test_csv_keeps_commas_quotes_and_the_unknown_apart(command: Command) -> None:
+    sql = """SELECT 'a,"b"' AS text, '' AS empty, NULL AS nothing"""
+    _, out, _ = command("query", "--sql", sql, "--format", "csv")
+    assert out.splitlines() == ["text,empty,nothing", '"a,""b""","",']
+
+
+def test_an_export_has_the_lines_in_their_order_and_whole_numbers_stay_whole(
+    command: Command, run_trial: Callable[..., Reserved], results: Path
+) -> None:
+    run_trial()
+    target = results.parent / "out.parquet"
+    sql = (
+        "SELECT range AS n, range + 123456789::HUGEINT * 1000000000000000000 AS large, "
+        "[range] AS l FROM range(300000) ORDER BY n DESC -- newest"
+    )
+    code, out, err = command("query", "--sql", sql, "--format", "parquet", "--output", str(target))
+    assert (code, out, err) == (0, "", "")
+    with duckdb.connect() as connection:
+        found = connection.execute("FROM read_parquet(?)", [str(target)]).fetchall()
+    assert [n for n, *_ in found] == list(range(299_999, -1, -1))
+    assert found[1] == (299_998, 123456789 * 10**18 + 299_998, [299_998])
+
+
+def test_an_export_never_replaces_a_file_and_leaves_nothing_half_written(
+    command: Command, run_trial: Callable[..., Reserved], results: Path
+) -> None:
+    run_trial()
+    folder = results.parent / "out"
+    folder.mkdir()
+    target = folder / "kept"
+    target.write_text("kept")
+    (folder / "link").symlink_to(folder / "nowhere")
+    for name in ("kept", "link"):
+        for form in ("json", "csv", "parquet"):
+            place = str(folder / name)
+            code, out, err = command("query", "trials", "--format", form, "--output", place)
+            assert (code, out) == (2, "")
+            assert "is there already" in err
+    assert target.read_text() == "kept"
+    bad = ("query", "--sql", "SELECT 1 FROM nothing", "--format", "csv")
+    assert command(*bad, "--output", str(folder / "new"))[0] == 2
+    assert command("query", "--sql", "EXPLAIN SELECT 1", "--format", "csv")[0] == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["kept", "link"]
+
+
+def test_what_exports_reaches_no_more_than_what_answers(
+    command: Command, results: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("planted-secret\n")
+    for sql in (
+        f"SELECT * FROM read_csv('{secret}')",
+        f"SELECT 1) TO '{secret}'; SELECT (2",
+        "SELECT 1); ATTACH 'x.duckdb'; SELECT (2",
+    ):
+        code, out, err = command("query", "--sql", sql, "--format", "csv")
+        assert (code, out) == (2, "")
+        assert "planted" not in err
+
+
 def test_sql_from_stdin(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     question = io.TextIOWrapper(io.BytesIO(b"SELECT 41 + 1 AS answer"))
     monkeypatch.setattr(sys, "stdin", question)
     code, out, _ = command("query", "--sql", "-", "--json")
     assert (code, json.loads(out)["rows"]) == (0, [{"answer": 42}])
+
+
+def test_ledgers_of_other_sites_are_merged_and_change_no_verdict(
+    command: Command, run_trial: Callable[..., Reserved], tmp_path: Path, results: Path
+) -> None:
+    for _ in range(3):
+        run_trial()
+    verdict = command("assess", ROW, "--suite", SUITE, "--json")
+    there = site(tmp_path / "there", 2)
+    (there.folder / "site.json").write_text('{"label": "lab\\u001b[2J"}')
+    code, out, err = command("results", "merge", str(tmp_path / "there"))
+    assert (code, err) == (0, "")
+    assert out == f"site {str(there.site())[:12]} (lab\\x1b[2J): added, 5 entries, 5 new\n"
+    again = command("assess", ROW, "--suite", SUITE, "--json")
+    told, before = json.loads(again[1]), json.loads(verdict[1])
+    for document in (told, before):
+        document["assessments"][0].pop("assessed", None)
+    assert again[0] == verdict[0] == 0
+    assert told["assessments"][0]["status"] == before["assessments"][0]["status"] == "qualified"
+    _, out, _ = command("results", "status", "--json")
+    assert json.loads(out)["database"]["state"] == "current"
+    _, out, _ = command("query", "sites", "--json")
+    assert [row["finished"] for row in json.loads(out)["rows"]] == [3, 2]
+
+
+def test_what_cannot_be_merged_is_told_and_the_others_come_in(
+    command: Command, tmp_path: Path
+) -> None:
+    good, bad = site(tmp_path / "good"), site(tmp_path / "bad")
+    raw = bad.path.read_bytes()
+    bad.path.write_bytes(raw.replace(b'"outcome":"passed"', b'"outcome":"failed"', 1))
+    folders = [str(tmp_path / name) for name in ("nothing", "bad", "good")]
+    code, out, err = command("results", "merge", *folders, "--json")
+    document = json.loads(out)
+    assert code == 10
+    assert [each["site"] for each in document["merged"]] == [good.site()]
+    assert len(document["refused"]) == 2
+    assert f"{bad.path}:3: " in err
+    assert "holds no ledger" in err
+
+
+def test_evidence_is_exported_as_parquet(
+    command: Command, run_trial: Callable[..., Reserved], tmp_path: Path
+) -> None:
+    run_trial()
+    target = tmp_path / "out"
+    code, out, _ = command("results", "export", "--to", str(target), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["files"] == len(list(target.rglob("*.parquet")))
+    assert command("results", "export", "--to", str(target))[0] == 2
+    assert command("results", "export", "--to", str(tmp_path / "x"), "--site", "abcdef")[0] == 2
 
 
 def test_asking_writes_nothing(

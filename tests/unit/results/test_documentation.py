@@ -9,7 +9,7 @@ import pytest
 from qualify.assessment.reasons import PRECEDENCE, REASONS, START_FAULTS
 from qualify.evidence.records import Genesis, Record, Refusal, Reservation, StartFailure, Trial
 from qualify.results.projection import DECLARED_TABLES, EVIDENCE_TABLES
-from qualify.results.queries import named_queries
+from qualify.results.queries import NamedQuery, named_queries
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 VERDICTS, RECORDS, QUERIES = (
@@ -41,13 +41,21 @@ def test_the_precedence_is_printed_in_its_order() -> None:
     assert "\n".join(lines) in VERDICTS
 
 
-def test_every_query_is_listed_with_its_description_and_no_other() -> None:
+def parameters(query: NamedQuery) -> str:
+    shown = (p.name if p.default is None else f"{p.name}={p.default}" for p in query.parameters)
+    return ", ".join(f"`{text}`" for text in shown)
+
+
+def test_every_query_is_listed_with_its_parameters_and_no_other() -> None:
     table = QUERIES.split("## Named questions")[1].split("##")[0]
     listed = [line for line in table.splitlines() if line.startswith("| `")]
-    assert listed == [f"| `{q.name}` | {q.description} |" for q in named_queries().values()]
+    known = named_queries().values()
+    assert listed == [f"| `{q.name}` | {parameters(q)} | {q.description} |" for q in known]
 
 
-@pytest.mark.parametrize("table", [*EVIDENCE_TABLES, *DECLARED_TABLES, "trials", "meta"])
+@pytest.mark.parametrize(
+    "table", [*EVIDENCE_TABLES, *DECLARED_TABLES, "trials", "judged", "sites", "meta"]
+)
 def test_every_table_is_described(table: str) -> None:
     assert f"`{table}`" in QUERIES
 

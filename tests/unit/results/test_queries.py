@@ -103,7 +103,7 @@ def test_values_are_plain_and_columns_distinct(connection: Any) -> None:
     (row,) = answer.as_json()["rows"]
     assert row == {
         "a": 1, "a_2": 2, "time": "2026-11-30T12:00:00Z", "day": "2026-11-30", "d": 1.5, "n": None,
-        "b": "78", "l": "[1, 2]", "t": True,
+        "b": "78", "l": [1, 2], "t": True,
     }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
--- What the ledger holds, by kind.
-SELECT kind, count(*) AS entries, min(time) AS first, max(time) AS last
+-- What the ledgers hold, by kind.
+SELECT site, kind, count(*) AS entries, min(time) AS first, max(time) AS last
 FROM entries
-GROUP BY kind
-ORDER BY kind;
+GROUP BY site, kind
+ORDER BY site, kind;

@@ -1,7 +1,14 @@
--- Outcome by variant: which seeded variants a row passes and which it fails.
-SELECT row, scenario, substr(variant, 8, 12) AS variant, count(*) AS trials,
-       count(*) FILTER (state = 'passed') AS passed, list_sort(list(DISTINCT ordinal)) AS ordinals
-FROM trials
-WHERE variant IS NOT NULL
+-- Outcome by variant, among the newest trials of each case: which a row passes and which it fails.
+-- :trials count 20 how many of the newest trials of each case to look at
+-- :row name * only this row
+WITH newest AS (
+    SELECT site, unnest(max(seq, $trials)) AS seq FROM finished GROUP BY site, case_id
+)
+SELECT t.site, c.row, c.scenario, substr(t.variant, 8, 12) AS variant, count(*) AS trials,
+       count(*) FILTER (coalesce(j.grade, t.outcome) = 'passed') AS passed,
+       list_sort(list(DISTINCT t.ordinal)) AS ordinals
+FROM finished t SEMI JOIN newest n ON n.site = t.site AND n.seq = t.seq JOIN cases c USING (case_id)
+    LEFT JOIN judgements j USING (judgement)
+WHERE NOT c.experimental AND $row IN ('*', c.row)
 GROUP BY ALL
-ORDER BY row, scenario, min(ordinal);
+ORDER BY t.site, c.row, c.scenario, min(t.ordinal), variant;

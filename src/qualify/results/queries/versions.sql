@@ -1,8 +1,8 @@
 -- Which versions of engine, agent SDK and harness ran each row, and when last.
-SELECT row, engine_kind AS engine, engine_version, engine_build, agent_sdk_version, harness_version,
-       substr(harness_commit, 1, 12) AS harness_commit, harness_modified, harness_python,
-       machine_driver AS driver, count(*) AS trials, max(ended) AS last
-FROM trials
-WHERE engine_kind IS NOT NULL
+SELECT t.site, c.row, t.engine_kind AS engine, t.engine_version, t.engine_build,
+       t.agent_sdk_version,
+       t.harness_version, substr(t.harness_commit, 1, 12) AS harness_commit, t.harness_modified,
+       t.harness_python, t.machine_driver AS driver, count(*) AS trials, max(t.ended) AS last
+FROM finished t JOIN cases c USING (case_id)
 GROUP BY ALL
-ORDER BY row, last DESC;
+ORDER BY t.site, c.row, last DESC;
