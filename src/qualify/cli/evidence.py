@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ import click
 
 if TYPE_CHECKING:
     from qualify.evidence.checkpoints import StoredCheckpoint
-    from qualify.evidence.findings import Verification
+    from qualify.evidence.findings import Reference, Verification
+    from qualify.evidence.ledger import Ledger
     from qualify.evidence.signing.keys import SigningKey
     from qualify.evidence.signing.registry import Registry
 
@@ -174,16 +176,17 @@ def verify(
     registry = signers_in_force(project, keys, registries)
     reference = parse_reference(at_least) if at_least else None
     now = Clock().now()
+    ledgers = ledgers_below(place)
+    about = _remembered(ledgers, reference)
     found = [
         verify_ledger(
             ledger,
             registry,
             now,
-            # What the caller remembers is a checkpoint of the first one: the local ledger.
-            at_least=reference if number == 0 else None,
+            at_least=reference if number == about else None,
             allow_uncovered=covered,
         )
-        for number, ledger in enumerate(ledgers_below(place))
+        for number, ledger in enumerate(ledgers)
     ]
     if is_export(place):
         check_export(place, found[0], registry)
@@ -204,6 +207,19 @@ def verify(
             _print_verification(each)
         _print_conclusion(found, registry)
     return ExitCode.OK if accepted else ExitCode.NOT_A_PASS
+
+
+def _remembered(ledgers: list[Ledger], reference: Reference | None) -> int:
+    """Which ledger a remembered checkpoint is about: the one of its site, else the first one."""
+    if reference is None or reference.site is None or len(ledgers) == 1:
+        return 0
+    from qualify.core.errors import QualifyError
+
+    for number, ledger in enumerate(ledgers):
+        with contextlib.suppress(QualifyError):
+            if ledger.site() == reference.site:
+                return number
+    return 0
 
 
 def _verification(found: Verification) -> dict[str, Any]:

@@ -124,3 +124,21 @@ def test_a_full_disk_leaves_no_half_of_a_checkpoint_and_the_ledger_as_it_was(
         assert site.qualify("evidence", "verify", "--signer", site.pub).code == 0
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+def test_merged_sites_are_verified_each_by_its_own_signers(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Site(tmp_path / "other")
+    for each in (site, other):
+        each.run("p")
+        assert each.qualify("evidence", "sign", "--key", each.key).code == 0
+    done = site.qualify("results", "merge", other.results)
+    assert done.code == 0, done.err
+    both = ("evidence", "verify", "--signer", site.pub, "--signer", other.pub)
+    newest = next((other.results / "ledger" / "checkpoints").glob("0*[0-9].json"))
+    done = site.qualify(*both, "--at-least", newest, "--json")
+    assert done.code == 0, done.out
+    assert [each["freshness"] for each in done.document["ledgers"]] == ["unknown", "at-least"]
+    done = site.qualify("evidence", "verify", "--signer", site.pub, "--json")
+    assert done.code == 10
+    assert [each["accepted"] for each in done.document["ledgers"]] == [True, False]
