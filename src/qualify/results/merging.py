@@ -31,7 +31,7 @@ from qualify.evidence.records import Entry, Genesis, Reservation, Trial
 from qualify.results.loading import series
 from qualify.results.sites import NEXT, kept_ledger, sites_folder
 from qualify.storage.appendlog import Head, Line, encode_line
-from qualify.storage.folders import fsync_folder
+from qualify.storage.folders import fsync_folder, write_atomic
 from qualify.storage.locks import file_lock
 from qualify.storage.segments import (
     BEGIN,
@@ -50,6 +50,7 @@ _OPEN_BYTES = 64 << 20
 """The most that trials without an end may take: they are held until their end is read."""
 _LABEL_BYTES = 4096
 _CHECKPOINT = re.compile(r"(?:handover-)?[0-9]{12}[0-9a-z.-]{0,60}\.(?:json|sig)")
+_STATEMENT = re.compile(r"[0-9]{12}\.json")
 _CHECKPOINT_BYTES = 1 << 20
 _CHECKPOINTS = 100_000
 
@@ -147,11 +148,18 @@ def _take_in(source: Ledger, place: Path, now: datetime, progress: Progress | No
             fix=f"compare it with {place / 'ledger'}; one of the two was not written by that site",
         )
     label, more = _label(source), facts.head.count - have.count
+    signed = _checkpoints(source)
+    if kept is not None:
+        signed = _joined(_checkpoints(kept), signed, source.folder)
     if more <= 0:
+        assert kept is not None
+        _write_checkpoints(kept.folder, signed)
         return Merged(facts.site, label, "already-there", have.count, 0, facts.ahead)
     with staged_folder(place / NEXT) as staging:
         _copy(source, staging, facts.head)
-        _copy_beside(source, staging, label)
+        if label is not None:
+            (staging / "site.json").write_bytes(orjson.dumps({"label": label}))
+        _write_checkpoints(staging, signed)
     _put_in_place(place)
     outcome = "extended" if have.count else "added"
     return Merged(facts.site, label, outcome, facts.head.count, more, facts.ahead)
@@ -307,31 +315,53 @@ def _up_to(source: Ledger, head: Head) -> Iterator[Line]:
     )
 
 
-def _copy_beside(source: Ledger, target: Path, label: str | None) -> None:
-    """What belongs to a ledger besides its lines: the label, and checkpoints with signatures."""
-    if label is not None:
-        (target / "site.json").write_bytes(orjson.dumps({"label": label}))
+def _checkpoints(ledger: Ledger) -> dict[str, bytes]:
+    """Checkpoints with their signatures, by file name. Who signed them is another question."""
+    folder = ledger.folder / "checkpoints"
     try:
-        found = os.scandir(source.folder / "checkpoints")
+        found = os.scandir(folder)
     except OSError:
-        return
+        return {}
     with found:
-        names = [entry.name for entry in found if _CHECKPOINT.fullmatch(entry.name)]
+        names = sorted(entry.name for entry in found if _CHECKPOINT.fullmatch(entry.name))
     if len(names) > _CHECKPOINTS:
         raise Refusal(
             f"has more than {_CHECKPOINTS} checkpoints",
-            where=str(source.folder / "checkpoints"),
+            where=str(folder),
             fix="move what does not belong there",
         )
-    (target / "checkpoints").mkdir()
+    read = {}
     for name in names:
-        path = source.folder / "checkpoints" / name
         try:
-            data = _bounded(path, _CHECKPOINT_BYTES)
+            read[name] = _bounded(folder / name, _CHECKPOINT_BYTES)
         except ValueError as error:
-            raise Refusal(str(error), where=str(path), fix="move it away") from error
-        (target / "checkpoints" / name).write_bytes(data)
-    fsync_folder(target / "checkpoints")
+            raise Refusal(str(error), where=str(folder / name), fix="move it away") from error
+    return read
+
+
+def _joined(kept: dict[str, bytes], new: dict[str, bytes], folder: Path) -> dict[str, bytes]:
+    """Both: what is kept is not lost because a later copy lacks it. A statement never changes."""
+    for name in kept.keys() & new.keys():
+        if _STATEMENT.fullmatch(name) and kept[name] != new[name]:
+            raise Refusal(
+                f"has another checkpoint {name} than the one that is kept here",
+                where=str(folder),
+                fix="compare the two: one of them was not signed by that site",
+            )
+    return kept | new
+
+
+def _write_checkpoints(ledger: Path, files: dict[str, bytes]) -> None:
+    folder = ledger / "checkpoints"
+    if not files:
+        return
+    folder.mkdir(exist_ok=True)
+    # Signatures first: where a statement is, its signatures are.
+    for name in sorted(files, key=lambda name: _STATEMENT.fullmatch(name) is not None):
+        path = folder / name
+        if not path.exists() or path.read_bytes() != files[name]:
+            write_atomic(path, files[name])
+    fsync_folder(folder)
 
 
 def _put_in_place(place: Path) -> None:

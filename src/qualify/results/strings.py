@@ -34,7 +34,7 @@ _CONFIG: dict[str, Any] = {
 
 
 def table_strings(stream: IO[bytes], kind: str) -> Iterator[tuple[str, str]]:
-    """Pairs of `TABLE.COLUMN` and up to 500 lines `COLUMN: VALUE`, equal values once.
+    """Pairs of `TABLE.COLUMN` and up to 500 lines `TABLE.COLUMN: VALUE`, equal values once.
 
     `kind` is `DuckDB` or `Parquet`. Raises `ValueError` for a file that DuckDB cannot read.
     """
@@ -83,7 +83,7 @@ def _strings(connection: DuckDBPyConnection, copy: Path, kind: str) -> Iterator[
             f" FROM {_quoted(database)}.{_quoted(schema)}.{_quoted(table)} WHERE value IS NOT NULL"
         )
         while batch := values.fetchmany(_BATCH):
-            yield f"{table}.{column}", "\n".join(f"{column}: {value}" for (value,) in batch)
+            yield f"{table}.{column}", "\n".join(f"{table}.{column}: {value}" for (value,) in batch)
 
 
 def _definitions(connection: DuckDBPyConnection, database: str) -> Iterator[tuple[str, str]]:

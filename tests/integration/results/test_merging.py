@@ -301,12 +301,12 @@ def killed_at(step: int, here: Path, ledger: Ledger) -> bool:
 
             return call
 
-        for name in ("rename", "mkdir", "chmod", "open"):
-            setattr(Path, name, counted(getattr(Path, name)))
-        for name in ("fsync_folder", "_copy_beside"):
-            setattr(merging, name, counted(getattr(merging, name)))
-        shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
         try:
+            for name in ("rename", "mkdir", "chmod", "open"):
+                setattr(Path, name, counted(getattr(Path, name)))
+            for name in ("fsync_folder", "write_atomic", "_write_checkpoints"):
+                setattr(merging, name, counted(getattr(merging, name)))
+            shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
             merge(here, ledger)
         except BaseException:  # noqa: BLE001 - the child must not go on as a second pytest
             os._exit(1)
@@ -415,6 +415,29 @@ def test_a_folder_with_the_ledger_of_another_site_is_not_believed(
     shutil.copytree(there.folder, here / "sites" / ("0" * 32) / "ledger")
     with pytest.raises(InvalidRecord, match="whose name it has"):
         follow(here, open_ledger(here), {})
+
+
+def test_signatures_that_come_later_are_taken_in_and_none_that_is_kept_is_lost(
+    here: Path, there: Ledger
+) -> None:
+    checkpoints = there.folder / "checkpoints"
+    checkpoints.mkdir()
+    (checkpoints / "000000000003.json").write_text("{}")
+    merge(here, there)
+    (checkpoints / "000000000003.json").unlink()
+    (checkpoints / "000000000005.json").write_text("{}")
+    (checkpoints / "000000000005.dsse.json").write_text("{}")
+    assert merge(here, there).outcome == "already-there"
+    (folder,) = (here / "sites").glob("*/ledger/checkpoints")
+    both = ["000000000003.json", "000000000005.dsse.json", "000000000005.json"]
+    assert sorted(path.name for path in folder.iterdir()) == both
+    add_trials(there, 1)
+    assert merge(here, there).outcome == "extended"
+    assert sorted(path.name for path in folder.iterdir()) == both
+    (checkpoints / "000000000003.json").write_text('{"another":1}')
+    add_trials(there, 1)
+    with pytest.raises(Refusal, match=r"another checkpoint 000000000003\.json"):
+        merge(here, there)
 
 
 def copy_of_this_site(here: Path, folder: Path) -> Ledger:
