@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,24 @@ def test_a_registry_that_others_can_change_does_not_outrank(tmp_path: Path) -> N
     path.chmod(0o666)
     with pytest.raises(UsageError, match="changed by other users"):
         signers_in_force(None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_registry_that_cannot_be_seen_is_not_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "project" / "signers.json", entry())
+    write(registry.DEPLOYMENT, entry())
+    registry.DEPLOYMENT.parent.chmod(0o700)
+    for folder in (tmp_path, *tmp_path.parents[:-1]):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.setuid(54321)
+            signers_in_force(tmp_path / "project")
+        except UsageError as error:
+            code = 7 if "cannot be looked for" in str(error) else 1
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -198,3 +198,14 @@ def test_the_key_is_the_callers_then_the_environments_then_the_users(
     monkeypatch.setenv("QUALIFY_SIGNING_KEY", "/elsewhere")
     assert signing_key_path(None) == Path("/elsewhere")
     assert signing_key_path("given") == Path("given")
+
+
+def test_a_user_without_a_home_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUALIFY_SIGNING_KEY", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def nobody() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(Path, "home", staticmethod(nobody))
+    assert signing_key_path(None) is None

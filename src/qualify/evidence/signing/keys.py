@@ -193,8 +193,12 @@ def signing_key_path(option: str | Path | None) -> Path | None:
     named = str(option) if option else os.environ.get(VARIABLE, "")
     if named:
         return Path(named)
-    usual = xdg_config_home() / FILE
-    return usual if usual.exists() else None
+    try:
+        usual = xdg_config_home() / FILE
+        return usual if usual.exists() else None
+    except (EnvironmentFault, OSError):
+        # No home, or one of somebody else: this user has put no key there.
+        return None
 
 
 def write_new_key(path: Path, never_below: Iterable[Path] = ()) -> SigningKey:

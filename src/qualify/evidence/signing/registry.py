@@ -25,7 +25,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qualify.core.clock import parse_time
-from qualify.core.errors import UsageError
+from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.core.identifiers import ID_PATTERN
 from qualify.evidence.records import SiteId, Time
 from qualify.evidence.signing.keys import PublicKey, parse_public_key, read_public_key
@@ -135,14 +135,33 @@ def signers_in_force(
     told = os.environ.get(VARIABLE, "")
     if told:
         return _registry("deployment", Path(told))
-    if DEPLOYMENT.exists():
+    if _is_there(DEPLOYMENT):
         return _registry("deployment", DEPLOYMENT)
-    user = xdg_config_home() / FILE
-    if user.exists():
+    user = _of_user()
+    if user is not None and _is_there(user):
         return _registry("user", user)
-    if project is not None and (project / FILE).exists():
+    if project is not None and _is_there(project / FILE):
         return _registry("project", project / FILE)
     return None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a registry is there. One that cannot be seen must not be passed over."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise UsageError(
+            f"cannot be looked for: {error.strerror or error}",
+            where=str(path),
+            fix="let it be readable, or name the signers that count (--signers FILE)",
+        ) from error
+
+
+def _of_user() -> Path | None:
+    try:
+        return xdg_config_home() / FILE
+    except EnvironmentFault:
+        return None
 
 
 def read_registry(path: Path) -> list[Signer]:
