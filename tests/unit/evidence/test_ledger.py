@@ -15,7 +15,7 @@ from qualify.core.errors import EnvironmentFault, ExitCode, Refusal
 from qualify.core.status import EvidenceClass
 from qualify.evidence.ledger import Ledger, NewerLedger, open_ledger
 from qualify.evidence.records import Genesis, Reservation, Trial
-from qualify.storage.appendlog import encode_line, read_log
+from qualify.storage.appendlog import ChainBroken, encode_line, read_log
 from qualify.storage.locks import LockHeld
 from support import evidence
 from support.evidence import CONFIGURATION, SettableClock, reserve, trial
@@ -205,11 +205,19 @@ def test_a_results_path_that_is_a_file_is_one_clear_error(tmp_path: Path) -> Non
 
 
 def test_a_ledger_that_cannot_be_read_is_one_clear_error(ledger: Ledger) -> None:
-    ledger.path.mkdir(parents=True)
+    ledger.folder.mkdir(parents=True)
+    ledger.path.symlink_to(ledger.path)
     with pytest.raises(EnvironmentFault, match="cannot be read"):
         list(ledger.entries())
     with pytest.raises(EnvironmentFault):
         ledger.head()
+
+
+def test_a_folder_in_the_place_of_the_ledger_is_damage(ledger: Ledger) -> None:
+    ledger.path.mkdir(parents=True)
+    for read in (ledger.head, ledger.verify, lambda: list(ledger.entries())):
+        with pytest.raises(ChainBroken, match="no plain file"):
+            read()
 
 
 def test_the_class_of_evidence_is_kept_as_reserved(ledger: Ledger) -> None:

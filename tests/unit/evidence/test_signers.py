@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,9 @@ def test_a_registry_that_cannot_be_seen_is_not_passed_over(tmp_path: Path) -> No
     for folder in (tmp_path, *tmp_path.parents[:-1]):
         if not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o011)
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests' libraries
+        child = os.fork()
     if not child:
         code = 1
         try:
