@@ -272,6 +272,9 @@ def _judge_scenario(
     return result, reasons
 
 
+_NONE_YET = {word.value: 0 for word in CheckOutcome}
+
+
 class Tally:
     """Counts of trials in the window. Everything that ended or died is in `total`."""
 
@@ -293,7 +296,9 @@ class Tally:
         self.passed += count * is_clean(grade, faults)
         self.failed += count * (grade is Grade.FAILED)
         for name, outcome in checks:
-            line = self.checks.setdefault(name, {word.value: 0 for word in CheckOutcome})
+            line = self.checks.get(name)
+            if line is None:
+                line = self.checks[name] = dict(_NONE_YET)
             line[outcome.value] += count
 
 

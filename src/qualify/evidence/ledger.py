@@ -176,10 +176,19 @@ class Ledger:
             raise _unreadable(self.path, error) from error
 
     def lines(self, after: Position | None = None) -> Iterator[Line]:
-        """Yield the lines after a place, verified. Raises `ChainBroken` and `NewerLedger`."""
-        for line in ChainReader(self.path, after or BEGIN):
+        """Yield the lines after a place, verified. Raises `ChainBroken` and `NewerLedger`.
+
+        Read whole, they are remembered: the next question need not verify them again.
+        """
+        learned = Memory(self.path)
+        remembering = after is None and learned.load() == BEGIN
+        sealed = learned.sealed if remembering else None
+        for line in ChainReader(self.path, after or BEGIN, sealed):
             _refuse_newer(line, self.where(line.seq))
+            if remembering:
+                self._learn(learned, line)
             yield line
+        learned.save()
 
     def place(self, count: int, digest: str) -> Position | None:
         """The place after the first `count` lines, the last of which must have `digest` (64 hex
@@ -395,12 +404,16 @@ class Ledger:
             self._remembered = True
 
     def _observe(self, line: Line) -> None:
-        where = self.where(line.seq)
-        _refuse_newer(line, where)
+        _refuse_newer(line, self.where(line.seq))
+        self._learn(self._memory, line)
+
+    def _learn(self, memory: Memory, line: Line) -> None:
         try:
-            self._memory.take(line)
+            memory.take(line)
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidRecord("is not a record of this schema", where=where, fix=_KEEP) from error
+            raise InvalidRecord(
+                "is not a record of this schema", where=self.where(line.seq), fix=_KEEP
+            ) from error
 
     def _not_open(self, trial: str) -> Refused:
         """Why a trial cannot be finished. Looks through the whole ledger: the case is rare."""

@@ -106,6 +106,19 @@ def test_a_later_process_verifies_only_what_nobody_vouches_for(
     assert seen[-1] == 23
 
 
+def test_what_was_read_whole_need_not_be_verified_again(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    for _ in zip(range(20), opened(ledger.folder).lines()):  # noqa: B905 - left before its end
+        pass
+    seen = read_segments(monkeypatch)
+    assert len(list(opened(ledger.folder).lines())) == 23
+    assert opened(ledger.folder).head() == ledger.head()
+    assert min(seen) >= sealed_segments(ledger.path)[-1][0]
+    assert reserve(opened(ledger.folder)).ordinal == 12
+
+
 def touched(path: Path) -> None:
     os.utime(path)
 
