@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import qualify.evidence
-from qualify.evidence.records import Record
+from qualify.evidence.records import Machine, Record
 
 PLANTED = [
     "Append the line 'done' to notes.txt", "two\nlines", "tab\tbed", " ", "", "\0", "x" * 200,
@@ -40,7 +40,7 @@ HARDWARE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()@.,+_-]{0,63}")
 """The names that hardware gives itself have spaces: `Intel(R) Xeon(R) CPU @ 2.20GHz`."""
 PROPER: tuple[Any, ...] = (
     "a-word", "sha256:" + "0" * 64, "2026-11-30T12:00:00Z", "1.2.3", "0" * 32, "0" * 40, 1, True,
-    None, [],
+    None, [], "AlwaysConfirm", "Linux-x86_64-3.13.0",
 )  # fmt: skip
 
 
@@ -69,8 +69,10 @@ def refused(record: type[Record], field: str, value: Any) -> bool:
 
 
 def free_for(record: type[Record], field: str, text: str) -> bool:
-    return "Hardware" in str(record.model_fields[field].annotation) and bool(
-        HARDWARE.fullmatch(text)
+    return (
+        "Hardware" in str(record.model_fields[field].annotation)
+        and HARDWARE.fullmatch(text) is not None
+        and max(map(len, re.split("[ ()@.,]", text))) < 20
     )
 
 
@@ -89,6 +91,25 @@ def test_no_field_of_any_record_takes_a_planted_text(text: str) -> None:
         if not (value == text and free_for(record, name, text)) and not refused(record, name, value)
     ]
     assert taken == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "AMD EPYC 9654 96-Core Processor",
+        "NVIDIA A100-SXM4-80GB", "NVIDIA RTX 6000 Ada Generation", "Neoverse-V2",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    ],
+)  # fmt: skip
+def test_the_names_of_real_hardware_fit(name: str) -> None:
+    assert not refused(Machine, "cpu_model", name)
+    assert not refused(Machine, "gpu_model", name)
+
+
+@pytest.mark.parametrize("token", ["AKIA" + "IOSFODNN7EXAMPLE", "ghp_" + "a1B2c3D4e5F6" * 3])
+def test_no_name_of_hardware_hides_a_credential(token: str) -> None:
+    for name in (token, f"CPU {token} @ 2.70GHz", token.replace("_", "-")):
+        assert refused(Machine, "cpu_model", name)
 
 
 @settings(max_examples=1500, deadline=None)

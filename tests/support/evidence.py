@@ -15,6 +15,7 @@ from qualify.evidence.records import (
     Audit,
     BudgetUse,
     Check,
+    Client,
     Enforcement,
     Engine,
     Harness,
@@ -36,6 +37,20 @@ CONFIGURATION = digest_bytes(b"configuration")
 SUITE_DIGEST = digest_bytes(b"suite")
 SCENARIO = "append"
 DAY = timedelta(days=1)
+CLIENT = Client(
+    requested_model=digest_bytes(b"model"),
+    sdk_version="1.58.2",
+    max_input_tokens=16384,
+    max_output_tokens=200,
+    confirmation_policy="AlwaysConfirm",
+    analyzer=None,
+    platform="Linux-x86_64-3.13.0",
+    options=digest_bytes(b"options"),
+    security=digest_bytes(b"security"),
+    readings=4,
+    read_at_end=True,
+    changed=(),
+)
 
 
 @dataclass
@@ -77,6 +92,11 @@ def policy(**numbers: Any) -> Policy:
     return Policy(id="release", **values)
 
 
+def client(**changes: Any) -> Client:
+    """What asked the model: bound, read again, and the same all along, unless told otherwise."""
+    return CLIENT.model_copy(update=changes)
+
+
 def seed(ordinal: int, scenario: str = SCENARIO) -> str:
     return digest_bytes(f"{scenario} {ordinal}".encode())
 
@@ -108,6 +128,7 @@ def trial(
     timings: dict[str, Any] | None = None,
     model: ModelIdentity | str | None = "known",
     agent: dict[str, Any] | None = None,
+    client: Client | Literal["known"] | None = "known",
     unknown_effects: int = 0,
     remote: bool = False,
     stop_reason: str = "completed",
@@ -125,6 +146,7 @@ def trial(
         variant=variant or digest_bytes(f"variant of {identifier}".encode()),
         checks=tuple(Check(check=name, outcome=result) for name, result in found.items()),
         budgets_exceeded=exceeded,
+        budgets_bind="between-steps",
         engine=Engine(
             kind=EngineKind.LLAMA_CPP,
             version="1.2.3",
@@ -159,6 +181,7 @@ def trial(
                 **(agent or {}),
             }
         ),
+        client=CLIENT if client == "known" else client,
         harness=Harness(version="0.1.0", commit="b" * 40, modified=False, python="3.13.0"),
         enforcement=Enforcement(
             sandbox=sandbox, network="open", private_home=True, environment_allow_list=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def second_genesis(ledger: Ledger) -> None:
 
 def newer_schema(ledger: Ledger) -> None:
     *first, last = [line.payload for line in lines(ledger)]
-    rewrite(ledger, [*first, last.replace(b'"schema_version":1', b'"schema_version":9')])
+    rewrite(ledger, [*first, re.sub(rb'"schema_version":\d', b'"schema_version":9', last)])
 
 
 def endless_line(ledger: Ledger) -> None:

@@ -51,7 +51,12 @@ OF_CHECK: dict[str, Aspect] = {
     "replay": Aspect.RECOVERY,
 }
 """Check → the one aspect that it shows."""
-_NOT_COMPLETED = frozenset({"not-completed", "incomplete-trial", "overdue"})
+_NOT_COMPLETED = frozenset(
+    {
+        "not-completed", "incomplete-trial", "overdue", "client-not-bound", "client-changed",
+        "implicit-context-limit",
+    }
+)  # fmt: skip
 _BUDGETS = {
     "budget-overrun": AspectOutcome.FAILED,
     "usage-unknown": AspectOutcome.UNKNOWN,

@@ -16,7 +16,7 @@ from qualify.core.status import CheckOutcome, EvidenceClass, TrialOutcome
 from qualify.evidence.records import Reservation, Trial
 from qualify.manifests.kinds import Budgets, Scenario
 
-GRADING_VERSION = 1
+GRADING_VERSION = 2
 """Raised whenever a record may be judged otherwise than before: kept judgements are made anew."""
 
 
@@ -112,9 +112,16 @@ class Graded:
         return is_clean(self.grade, self.faults)
 
 
+_WITHOUT_END = (Fault("incomplete-trial"),)
+
+
 def is_clean(grade: Grade, faults: tuple[Fault, ...]) -> bool:
     """Passed, and nothing speaks against it."""
     return grade is Grade.PASSED and not faults
+
+
+_INCOMPLETE = frozenset({"client-not-bound", "client-changed", "implicit-context-limit"})
+"""Faults that leave a trial incomplete although it has an end."""
 
 
 def judge(reservation: Reservation, end: Trial | None, scenario: Scenario) -> Judgement:
@@ -135,7 +142,7 @@ def judge(reservation: Reservation, end: Trial | None, scenario: Scenario) -> Ju
 def judge_open(required_checks: tuple[str, ...], scenario: Scenario) -> Judgement:
     """Judge a trial without an end: incomplete, and no check has an answer."""
     unknown = ((name, CheckOutcome.UNKNOWN) for name in _required(required_checks, scenario))
-    return Judgement(Grade.INCOMPLETE, (Fault("incomplete-trial"),), tuple(unknown))
+    return Judgement(Grade.INCOMPLETE, _WITHOUT_END, tuple(unknown))
 
 
 def _required(required_checks: tuple[str, ...], scenario: Scenario) -> tuple[str, ...]:
@@ -173,7 +180,7 @@ def grade(
     result, faults = judgement.grade, judgement.faults
     oldest = min(evidence.started, evidence.ended)
     fresh = now - oldest <= timedelta(days=freshness_days)
-    if result is Grade.INCOMPLETE and evidence.running:
+    if faults == _WITHOUT_END and evidence.running:
         result, faults = _held_open(evidence, now)
     if max(evidence.started, evidence.ended) - now > timedelta(seconds=future_tolerance_s):
         faults = (Fault("future-time"), *faults)
@@ -255,6 +262,7 @@ def _observation_faults(reservation: Reservation, end: Trial) -> list[Fault]:
     agent = end.agent
     if agent.tool_mode_observed is not agent.tool_mode_requested or not agent.model_name_matches:
         faults.append(Fault("client-not-observed"))
+    faults += _client_faults(end)
     if reservation.evidence_class is EvidenceClass.REAL_MODEL:
         if end.model is None or end.model.revision is None:
             faults.append(Fault("unknown-model-revision"))
@@ -263,10 +271,28 @@ def _observation_faults(reservation: Reservation, end: Trial) -> list[Fault]:
     return faults
 
 
+def _client_faults(end: Trial) -> list[Fault]:
+    """One and the same client asked the model from beginning to end, within limits that were said.
+
+    Records of schema 1 do not name it.
+    """
+    if end.schema_version == 1:
+        return []
+    client = end.client
+    if client is None or not client.readings or not client.read_at_end:
+        return [Fault("client-not-bound")]
+    faults = [Fault("client-changed")] if client.changed else []
+    if client.max_input_tokens is None or client.max_output_tokens is None:
+        faults.append(Fault("implicit-context-limit"))
+    return faults
+
+
 def _result(end: Trial, outcomes: dict[str, CheckOutcome], faults: list[Fault]) -> Grade:
     codes = {fault.code for fault in faults}
     if codes & {"failed", "budget-overrun"}:
         return Grade.FAILED
+    if codes & _INCOMPLETE:
+        return Grade.INCOMPLETE
     settled = end.outcome is TrialOutcome.PASSED
     if faults or not settled or set(outcomes.values()) != {CheckOutcome.PASSED}:
         return Grade.UNKNOWN

@@ -153,6 +153,21 @@ REASONS: dict[str, ReasonKind] = {
     "incomplete-trial": ReasonKind(
         RowStatus.INCOMPLETE, "a trial was reserved and never finished", _RUN
     ),
+    "client-not-bound": ReasonKind(
+        RowStatus.INCOMPLETE,
+        "what asked the model was not observed before the model's work, or not again at the end",
+        _LOGS,
+    ),
+    "client-changed": ReasonKind(
+        RowStatus.INCOMPLETE,
+        "what asked the model was not the same from the beginning of a trial to its end",
+        "find out what changed it (`qualify trial show TRIAL`), and run again",
+    ),
+    "implicit-context-limit": ReasonKind(
+        RowStatus.INCOMPLETE,
+        "a limit of the context was left to whatever the client takes for it",
+        "say max_input_tokens and max_output_tokens in the agent's manifest",
+    ),
     "too-few-trials": ReasonKind(RowStatus.INCOMPLETE, "fewer trials than the policy needs", _RUN),
     "pass-share-unproven": ReasonKind(
         RowStatus.INCOMPLETE,

@@ -254,7 +254,8 @@ def _print_trial(found: TrialEvidence) -> None:
     facts.update(_flat(record))
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        click.echo(f"{name.ljust(width)}  {'-' if value is None else value}")
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{name.ljust(width)}  {'-' if text in (None, '') else text}")
     if found.end is None:
         click.echo("\nno end was recorded: its end is taken to be the time of its reservation")
         return

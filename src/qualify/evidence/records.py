@@ -9,9 +9,18 @@ same everywhere.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    model_validator,
+)
 
 from qualify.core.clock import TIME_PATTERN, parse_time
 from qualify.core.digests import DIGEST_PATTERN
@@ -24,7 +33,23 @@ from qualify.core.status import (
     TrialOutcome,
 )
 
-SCHEMA: Literal[1] = 1
+SCHEMA: Literal[2] = 2
+"""The newest schema of records. In 1 the end of a trial did not name its client."""
+
+
+_LONGEST_WORD = 19
+_BETWEEN_WORDS = re.compile(r"[ ()@.,]")
+
+
+def is_hardware_name(text: str) -> bool:
+    """Whether no word of `text` is long enough to be a credential: the shortest have 20."""
+    return all(len(word) <= _LONGEST_WORD for word in _BETWEEN_WORDS.split(text))
+
+
+def _words(name: str) -> str:
+    if not is_hardware_name(name):
+        raise ValueError(f"a word of more than {_LONGEST_WORD} characters")
+    return name
 
 
 def _exists(time: str) -> str:
@@ -40,8 +65,17 @@ type Version = Annotated[str, StringConstraints(pattern=r"^[0-9][0-9A-Za-z.+!-]{
 type Revision = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 type ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,47}$")]
 type Hardware = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ()@.,+_-]{0,63}$", max_length=64)
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ()@.,+_-]{0,63}$", max_length=64),
+    AfterValidator(_words),
 ]
+"""What a processor calls itself: words, none as long as the shortest credential is."""
+type Name = Annotated[str, StringConstraints(pattern=r"^(?:[A-Z]{1,4}[a-z]{1,16}){1,5}$")]
+"""Of a class."""
+type Platform = Annotated[
+    str, StringConstraints(pattern=r"^[A-Z][a-z]{1,15}-[a-z0-9_]{1,15}-[0-9][0-9a-z.]{0,15}$")
+]
+"""System, architecture and version of Python."""
 type Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 
@@ -55,7 +89,7 @@ class Genesis(Record):
     """First entry of a ledger."""
 
     kind: Literal["genesis"] = "genesis"
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[1] = 1
     time: Time
     site: SiteId
 
@@ -64,7 +98,7 @@ class Reservation(Record):
     """A trial that is about to start. The digest of this entry is the trial's id."""
 
     kind: Literal["reservation"] = "reservation"
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[1] = 1
     time: Time
     row: Id
     configuration: Digest
@@ -143,6 +177,30 @@ class AgentIdentity(Record):
     skills: Count
 
 
+class Client(Record):
+    """What asked the model, as the session's owner saw it before, between and after model work."""
+
+    requested_model: Digest
+    """Of the model's name in the requests."""
+    sdk_version: Version
+    max_input_tokens: Count | None
+    max_output_tokens: Count | None
+    """`None`: implicit; the model client takes whatever it takes."""
+    confirmation_policy: Name
+    analyzer: Name | None
+    """Of the agent SDK's security analyzer; `None`: none."""
+    platform: Platform
+    options: Digest
+    """Of the model client's options."""
+    security: Digest
+    """Of tools, confirmation policy, analyzer, hooks and isolation."""
+    readings: Count
+    """How often it was read again after it was bound."""
+    read_at_end: bool
+    changed: tuple[ReasonCode, ...]
+    """Which of the fields above were others at a later reading."""
+
+
 class Harness(Record):
     """Ourselves."""
 
@@ -150,7 +208,7 @@ class Harness(Record):
     commit: Revision | None
     modified: bool | None
     python: Version
-    record_schema: Literal[1] = SCHEMA
+    record_schema: Literal[1, 2] = SCHEMA
 
 
 class Enforcement(Record):
@@ -218,7 +276,7 @@ class Trial(Record):
     """The end of a trial. There is at most one for a reservation."""
 
     kind: Literal["trial"] = "trial"
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[1, 2] = SCHEMA
     time: Time
     trial: Digest
     outcome: TrialOutcome
@@ -228,22 +286,33 @@ class Trial(Record):
     """Digest of the variant that was derived from the seed."""
     checks: tuple[Check, ...]
     budgets_exceeded: tuple[BudgetUse, ...]
+    budgets_bind: Literal["between-steps"] | None = None
+    """Where limits are looked at: not inside one run of the agent SDK. Schema 1 did not say."""
     engine: Engine
     model: ModelIdentity | None
     machine: Machine
     agent: AgentIdentity
+    client: Client | None = None
+    """`None`: it was not bound; or the record is of schema 1, which did not know it."""
     harness: Harness
     enforcement: Enforcement
     usage: Usage
     timings: Timings
     audit: Audit
 
+    @model_validator(mode="after")
+    def _fields_since_2(self) -> Self:
+        since = self.model_fields_set & {"client", "budgets_bind"}
+        if self.schema_version == 1 and since:
+            raise ValueError(f"schema 1 has no {min(since)}")
+        return self
+
 
 class Refusal(Record):
     """A row that admission refused: evidence of `unsupported`. It is no trial."""
 
     kind: Literal["refusal"] = "refusal"
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[1] = 1
     time: Time
     row: Id
     configuration: Digest
@@ -254,7 +323,7 @@ class StartFailure(Record):
     """An engine that did not become ready: evidence of `inconclusive`. It is no trial."""
 
     kind: Literal["start-failure"] = "start-failure"
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[1] = 1
     time: Time
     row: Id
     configuration: Digest

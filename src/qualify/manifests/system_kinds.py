@@ -66,6 +66,23 @@ class VllmLaunch(Strict):
     )
 
 
+class Prices(Strict):
+    """What tokens cost, as the provider declares it; one US dollar is 1,000,000 micro-USD."""
+
+    prompt_microusd_per_million: Integer = Field(ge=0, description="Of a million prompt tokens.")
+    completion_microusd_per_million: Integer = Field(
+        ge=0, description="Of a million completion tokens."
+    )
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """Micro-USD of so many tokens, rounded up. Nothing is taken off for cached ones."""
+        millionths = (
+            prompt_tokens * self.prompt_microusd_per_million
+            + completion_tokens * self.completion_microusd_per_million
+        )
+        return -(-millionths // 1_000_000)
+
+
 class EndpointLaunch(Strict):
     """A declared OpenAI-compatible endpoint that somebody else runs."""
 
@@ -74,6 +91,9 @@ class EndpointLaunch(Strict):
     model_name: Text = Field(description="The only model id that may be asked for.")
     api_key_variable: Text | None = not_bound(
         None, "Environment variable with the key.", pattern=r"^[A-Z][A-Z0-9_]{0,63}$"
+    )
+    prices: Prices | None = not_bound(
+        None, "Without them the cost of a trial is not known, and a limit of it cannot be kept."
     )
 
 

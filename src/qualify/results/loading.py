@@ -427,7 +427,8 @@ def _known(connection: DuckDBPyConnection, table: str, column: str) -> set[int]:
 
 
 _PARTS = (
-    "engine", "model", "machine", "agent", "harness", "enforcement", "usage", "timings", "audit",
+    "engine", "model", "machine", "agent", "client", "harness", "enforcement", "usage", "timings",
+    "audit",
 )  # fmt: skip
 _OWN = frozenset(
     {

@@ -14,7 +14,7 @@ from qualify.storage.locks import file_lock
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _TURN_TIMEOUT_S = 60
 _REBUILD = "run `qualify results rebuild`: the ledger has everything"
 CONFIG: dict[str, Any] = {

@@ -62,6 +62,7 @@ CREATE TABLE finished (
                                                  outcome VARCHAR, reason VARCHAR)[] NOT NULL,
     budgets_exceeded                      STRUCT(budget VARCHAR, "limit" BIGINT, used BIGINT)[]
                                               NOT NULL,
+    budgets_bind                          VARCHAR,            -- NULL: the record does not say
     outcome                               VARCHAR NOT NULL,
     stop_reason                           VARCHAR NOT NULL,
     variant                               VARCHAR NOT NULL,
@@ -94,6 +95,18 @@ CREATE TABLE finished (
     agent_temperature_milli_observed      BIGINT,
     agent_model_name_matches              BOOLEAN,
     agent_skills                          BIGINT NOT NULL,
+    client_requested_model                VARCHAR,            -- client_*: NULL where none was bound
+    client_sdk_version                    VARCHAR,
+    client_max_input_tokens               BIGINT,
+    client_max_output_tokens              BIGINT,
+    client_confirmation_policy            VARCHAR,
+    client_analyzer                       VARCHAR,
+    client_platform                       VARCHAR,
+    client_options                        VARCHAR,
+    client_security                       VARCHAR,
+    client_readings                       BIGINT,
+    client_read_at_end                    BOOLEAN,
+    client_changed                        VARCHAR[],
     harness_version                       VARCHAR NOT NULL,
     harness_commit                        VARCHAR,
     harness_modified                      BOOLEAN,

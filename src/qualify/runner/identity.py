@@ -15,10 +15,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import qualify
-from qualify.evidence.records import AgentIdentity, Engine, Harness, Machine, ModelIdentity
+from qualify.evidence.records import (
+    AgentIdentity,
+    Client,
+    Engine,
+    Harness,
+    Machine,
+    ModelIdentity,
+    is_hardware_name,
+)
 from qualify.manifests.configuration import Configuration
 from qualify.runtimes.engine import EngineFacts
 from qualify.runtimes.probe import MachineFacts
+from qualify.sessions.replay import Replay
 
 _HARDWARE = re.compile(r"[^A-Za-z0-9 ()@.,+_-]")
 
@@ -75,7 +84,8 @@ def _hardware(text: str | None) -> str | None:
     if not text:
         return None
     cleaned = " ".join(_HARDWARE.sub(" ", text).split())[:64].strip()
-    return cleaned if cleaned and cleaned[0].isalnum() else None
+    named = bool(cleaned) and cleaned[0].isalnum() and is_hardware_name(cleaned)
+    return cleaned if named else None
 
 
 def engine_record(facts: EngineFacts, configuration: Configuration) -> Engine:
@@ -145,6 +155,23 @@ def agent_identity(
             "skills": 0,
         },
         strict=False,
+    )
+
+
+def client_identity(replay: Replay | None) -> Client | None:
+    """The client of the record, as the session's owner bound it and read it again.
+
+    From the replayed journal, not from the worker's word; `None`: nothing was bound.
+    """
+    if replay is None or replay.client is None:
+        return None
+    return Client.model_validate(
+        {
+            **replay.client,
+            "readings": replay.client_readings,
+            "read_at_end": replay.client_read_at_end,
+            "changed": tuple(replay.client_changed),
+        }
     )
 
 

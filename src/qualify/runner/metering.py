@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from qualify.evidence.records import BudgetUse, Timings, Usage
 from qualify.manifests.configuration import Configuration
-from qualify.manifests.kinds import Budgets
+from qualify.manifests.kinds import Budgets, Prices
 from qualify.runtimes.asking import Unanswered, ask, completed
-from qualify.runtimes.calls import Activity, Call, Expectation, milli, total
+from qualify.runtimes.calls import Activity, Call, Expectation, Total, milli, total
 from qualify.scenarios.contract import Limits
 from qualify.sessions.replay import Replay
 
@@ -84,7 +84,7 @@ def ask_directly(relay: Relay, prompt: str, temperature: float | None, deadline:
     return bool((message.get("content") or "").strip() or message.get("reasoning_content"))
 
 
-def remaining(budgets: Budgets, used: Iterable[Call]) -> Limits:
+def remaining(budgets: Budgets, used: Iterable[Call], prices: Prices | None) -> Limits:
     """What is left for the session after our own calls: a budget counts all calls of a trial."""
     spent = total(list(used))
     return Limits(
@@ -92,7 +92,23 @@ def remaining(budgets: Budgets, used: Iterable[Call]) -> Limits:
         model_calls=max(0, budgets.model_calls - spent.calls),
         prompt_tokens=_less(budgets.prompt_tokens, spent.prompt_tokens),
         completion_tokens=_less(budgets.completion_tokens, spent.completion_tokens),
+        cost_microusd=_less(budgets.cost_microusd, _cost(prices, spent)),
+        prices=None
+        if prices is None
+        else (prices.prompt_microusd_per_million, prices.completion_microusd_per_million),
     )
+
+
+def _cost(prices: Prices | None, spent: Total) -> int | None:
+    if prices is None or spent.prompt_tokens is None or spent.completion_tokens is None:
+        return None
+    return prices.cost(spent.prompt_tokens, spent.completion_tokens)
+
+
+def prices_of(configuration: Configuration) -> Prices | None:
+    """What the row's provider charges. A server of ours has no price: its cost is not known."""
+    endpoint = configuration.runtime.endpoint
+    return endpoint.prices if endpoint is not None else None
 
 
 def _less(limit: int | None, used: int | None) -> int | None:
@@ -159,7 +175,11 @@ class Metered:
 
 
 def meter(
-    calls: Iterable[Call], answer: dict[str, Any], replay: Replay | None, wall_ms: int
+    calls: Iterable[Call],
+    answer: dict[str, Any],
+    replay: Replay | None,
+    wall_ms: int,
+    prices: Prices | None,
 ) -> Metered:
     """Add up what the relay saw since the trial began.
 
@@ -175,7 +195,7 @@ def meter(
         prompt_tokens=sums.prompt_tokens,
         cached_prompt_tokens=sums.cached_prompt_tokens,
         completion_tokens=sums.completion_tokens,
-        cost_microusd=None,
+        cost_microusd=_cost(prices, sums),
         actions_proposed=sum(replay.sizes) if replay else None,
         actions_executed=sum(replay.executed) if replay else None,
         actions_rejected=_rejected(replay) if replay else None,

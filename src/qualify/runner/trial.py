@@ -29,8 +29,14 @@ from qualify.evidence.records import (
 )
 from qualify.manifests.configuration import Configuration
 from qualify.manifests.kinds import Scenario
-from qualify.runner.identity import agent_identity, file_stamp, harness, model_identity
-from qualify.runner.metering import Metered, ask_directly, meter, remaining
+from qualify.runner.identity import (
+    agent_identity,
+    client_identity,
+    file_stamp,
+    harness,
+    model_identity,
+)
+from qualify.runner.metering import Metered, ask_directly, meter, prices_of, remaining
 from qualify.runner.progress import Reporter
 from qualify.runner.workers import Worker, WorkerDied, WorkerLate
 from qualify.runtimes.calls import milli
@@ -105,11 +111,12 @@ def run_trial(
         None if temperature is None else float(temperature),
         deadline,
     )
-    limits = remaining(scenario.budgets, bench.relay.since(mark))
+    prices = prices_of(bench.configuration)
+    limits = remaining(scenario.budgets, bench.relay.since(mark), prices)
     driven = _drive(bench, scenario, limits, variant, reserved, folder, deadline, reporter)
     worked_ms = clock.monotonic_ms() - begun
     replay = replay_fresh(folder)
-    metered = meter(bench.relay.since(mark), driven.answer, replay, worked_ms)
+    metered = meter(bench.relay.since(mark), driven.answer, replay, worked_ms, prices)
     if bench.engine.kind is EngineKind.SCRIPTED:
         # A double has no speed.
         metered = replace(metered, generation_milli=None, prompt_milli=None)
@@ -137,10 +144,12 @@ def run_trial(
         variant=variant.digest(),
         checks=checks,
         budgets_exceeded=metered.over(scenario.budgets),
+        budgets_bind="between-steps",
         engine=bench.engine,
         model=model,
         machine=bench.machine,
         agent=agent,
+        client=client_identity(replay),
         harness=harness(),
         enforcement=enforcement(bench.isolation),
         usage=metered.usage,

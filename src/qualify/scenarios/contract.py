@@ -75,6 +75,10 @@ class Limits:
     model_calls: int
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cost_microusd: int | None = None
+    prices: tuple[int, int] | None = None
+    """Micro-USD of a million prompt and of a million completion tokens. `None`: not known, and
+    then a limit of the cost cannot be looked at here."""
 
 
 class SessionUsage(Protocol):
@@ -147,8 +151,13 @@ class Budget:
             (used.model_calls, limits.model_calls),
             (used.prompt_tokens, limits.prompt_tokens),
             (used.completion_tokens, limits.completion_tokens),
+            (self._cost(used), limits.cost_microusd if limits.prices else None),
         )
         return all(limit is None or value < limit for value, limit in pairs)
+
+    def _cost(self, used: SessionUsage) -> int:
+        prompt, completion = self.limits.prices or (0, 0)
+        return -(-(used.prompt_tokens * prompt + used.completion_tokens * completion) // 1_000_000)
 
     def admits_group(self, group: PendingGroup) -> bool:
         """Count the group's actions; whether they fit."""

@@ -140,18 +140,25 @@ def offer_example(*, wanted: bool) -> None:
 def fingerprint(agent: GatedAgent) -> str:
     """Digest of the agent's own dump with what is no part of its set-up taken out.
 
-    The SDK has no fingerprint of its own. Keys are masked by the dump; the relay's address and the
-    trial's folders differ for each trial and are dropped.
+    The SDK has no fingerprint of its own.
     """
     import json
 
-    dump = agent.model_dump(mode="json", exclude_none=True)
+    return digest_bytes(json.dumps(set_up(agent), sort_keys=True).encode())
+
+
+def set_up(agent: Any) -> dict[str, Any]:
+    """The agent's own dump without what differs for each trial.
+
+    Keys are masked by the dump; the relay's address and the trial's folders are dropped.
+    """
+    dump: dict[str, Any] = agent.model_dump(mode="json", exclude_none=True)
     dump.get("llm", {}).pop("base_url", None)
     dump.get("llm", {}).pop("api_key", None)
     for tool in dump.get("tools", []):
         for name in ("home", "temporary"):
             tool.get("params", {}).pop(name, None)
-    return digest_bytes(json.dumps(dump, sort_keys=True).encode())
+    return dump
 
 
 def open_conversation(

@@ -32,6 +32,7 @@ FREE_TOOLS = ("finish", "think")
 type _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,80}$")]
 type _Tool = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 type _Word = Annotated[str, Field(pattern=r"^[A-Za-z]{1,80}$")]
+type _Name = Annotated[str, Field(pattern=r"^[a-z][a-z-]{0,47}$")]
 type _Version = Annotated[str, Field(pattern=r"^[0-9A-Za-z.+!_-]{1,40}$")]
 type _Digest = Annotated[str, Field(pattern=DIGEST_PATTERN)]
 type _Count = Annotated[int, Field(ge=0)]
@@ -43,15 +44,53 @@ class Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+VERSION: Literal[2] = 2
+"""Of the journal's format. In version 1 the client was not bound."""
+
+
 class Opened(Event):
     """The session was opened by a process. `reopened` is true for every time but the first."""
 
     kind: Literal["opened"] = "opened"
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = VERSION
     session: _Id
     reopened: bool
     sdk_version: _Version
     fingerprint: _Digest
+
+
+class ClientSeen(Event):
+    """What asks the model, as its owner sees it (`sessions.observation`). `None`: not said.
+
+    Counts are tokens; `confirmation_policy` and `analyzer` are names of classes of the agent SDK.
+    """
+
+    requested_model: _Digest
+    sdk_version: _Version
+    max_input_tokens: _Count | None
+    max_output_tokens: _Count | None
+    confirmation_policy: _Word
+    analyzer: _Word | None
+    platform: _Id
+    options: _Digest
+    """Of the model client's options."""
+    security: _Digest
+    """Of tools, confirmation policy, analyzer, hooks and isolation."""
+
+
+class Bound(Event):
+    """The client before any model work: from here on it has to stay the same."""
+
+    kind: Literal["bound"] = "bound"
+    client: ClientSeen
+
+
+class Reread(Event):
+    """The client was looked at again; `changed` names what is not as it was bound."""
+
+    kind: Literal["reread"] = "reread"
+    at: Literal["continuation", "end"]
+    changed: tuple[_Name, ...]
 
 
 class Sent(Event):
@@ -146,8 +185,8 @@ class Sealed(Event):
 
 
 type JournalEvent = Annotated[
-    Opened | Sent | Seen | Presented | Decided | Intent | Outcome | UnknownOutcome | Refused
-    | Paused | Sealed,
+    Opened | Bound | Reread | Sent | Seen | Presented | Decided | Intent | Outcome | UnknownOutcome
+    | Refused | Paused | Sealed,
     Field(discriminator="kind"),
 ]  # fmt: skip
 _EVENT: TypeAdapter[JournalEvent] = TypeAdapter(JournalEvent)

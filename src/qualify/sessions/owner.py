@@ -23,6 +23,8 @@ from qualify.core.canonical import canonical_json
 from qualify.core.errors import EnvironmentFault
 from qualify.sessions.journal import (
     FREE_TOOLS,
+    Bound,
+    ClientSeen,
     Decided,
     Intent,
     Journal,
@@ -32,6 +34,7 @@ from qualify.sessions.journal import (
     Presented,
     ProposedAction,
     Refused,
+    Reread,
     Sealed,
     Seen,
     Sent,
@@ -139,10 +142,34 @@ class Session:
             self._on_event(event)
         if reopened:
             recover(self._conversation, self.state, self._refuse)
+        if self.state.client is None:
+            self._record(Bound(client=self._look()))
         self._last_error: str | None = None
         self._intended_at: dict[str, int] = {}
         self.tool_ms = 0
         """Milliseconds spent in tools by this process."""
+
+    def _look(self) -> ClientSeen:
+        from qualify.sessions.observation import observe
+
+        return observe(self._conversation, self.spec)
+
+    def _read_again(self, at: Literal["continuation", "end"]) -> str | None:
+        """Compare the client with what was bound; bounded code of what forbids model work."""
+        from qualify.sessions.observation import differences, implicit
+
+        assert self.state.client is not None
+        self._record(Reread(at=at, changed=tuple(differences(self.state.client, self._look()))))
+        if self.state.client_changed:
+            return "client-changed"
+        return "implicit-context-limit" if implicit(self.state.client) else None
+
+    def _continues(self) -> bool:
+        """Look at the client before model work. When it may not go on, the session rests."""
+        self._last_error = self._read_again("continuation")
+        if self._last_error is not None:
+            self._record(Paused(status="error"))
+        return self._last_error is None
 
     def __enter__(self) -> Session:
         return self
@@ -167,7 +194,7 @@ class Session:
         group = self.pending_group()
         if group is not None and self.state.groups[group.number].decision is None:
             raise _undecided()
-        return self._run()
+        return self._run() if self._continues() else "error"
 
     def pending_group(self) -> PendingGroup | None:
         """The group that waits, presented in the journal on first sight; `None`: none waits.
@@ -205,7 +232,12 @@ class Session:
         return effect is not None and effect.state != "pending"
 
     def approve(self, group: PendingGroup) -> Status:
-        """Approve the whole group, durably, then let it run. Returns where the agent rests."""
+        """Approve the whole group, durably, then let it run. Returns where the agent rests.
+
+        Nothing is approved for a client that is not the one that was bound.
+        """
+        if not self._continues():
+            return "error"
         self._decide(group, "approved")
         return self._run()
 
@@ -254,11 +286,15 @@ class Session:
         return SessionUsage(*construction.usage(self._conversation))
 
     def close(self) -> None:
-        """Seal the SDK's store in the journal and let go of the lock. Idempotent."""
+        """Read the client a last time, seal the SDK's store in the journal and let go of the lock.
+
+        Idempotent.
+        """
         if self._closed:
             return
         self._closed = True
         try:
+            self._read_again("end")
             self._conversation.close()
             count, digest = store_digest(self.folder, self.journal.digest)
             self._record(Sealed(sdk_events=count, store=digest))

@@ -15,6 +15,8 @@ from qualify.core.canonical import canonical_json
 from qualify.core.digests import digest_bytes
 from qualify.sessions.journal import (
     FREE_TOOLS,
+    Bound,
+    ClientSeen,
     Decided,
     Intent,
     JournalEvent,
@@ -23,6 +25,7 @@ from qualify.sessions.journal import (
     Paused,
     Presented,
     Refused,
+    Reread,
     Sealed,
     Seen,
     Sent,
@@ -72,6 +75,16 @@ class Projection:
     violations: list[str] = field(default_factory=list)
     sealed_events: int | None = None
     sealed_store: str | None = None
+    client: ClientSeen | None = None
+    """What was bound before model work; `None`: nothing was."""
+    readings: int = 0
+    """How often it was read again."""
+    client_changed: list[str] = field(default_factory=list)
+    """What of it was another at some reading."""
+    read_last: Literal["", "continuation", "end"] = ""
+    """What it was last read again for, since model work."""
+    binds: bool = False
+    """Whether the journal is of a version that binds the client."""
 
     @property
     def unknown_effects(self) -> int:
@@ -84,7 +97,8 @@ class Projection:
 
     def digest(self) -> str:
         """Digest of the whole projection."""
-        return digest_bytes(canonical_json(_plain(asdict(self))))
+        plain = {**asdict(self), "client": self.client and self.client.model_dump(mode="json")}
+        return digest_bytes(canonical_json(_plain(plain)))
 
 
 def _plain(value: Any) -> Any:
@@ -108,8 +122,12 @@ def apply(state: Projection, event: JournalEvent) -> None:
     match event:
         case Opened():
             state.session, state.opened = event.session, state.opened + 1
+            state.binds = event.schema_version > 1
+            state.read_last = ""
             # What was sealed before may change from here on.
             state.sealed_events = state.sealed_store = None
+        case Bound() | Reread():
+            _look(state, event)
         case Sent():
             _send(state)
         case Seen():
@@ -125,9 +143,30 @@ def apply(state: Projection, event: JournalEvent) -> None:
         case Refused():
             _refuse(state, event)
         case Paused():
-            state.status = event.status
+            _pause(state, event)
         case Sealed():
             state.sealed_events, state.sealed_store = event.sdk_events, event.store
+
+
+def _look(state: Projection, event: Bound | Reread) -> None:
+    if isinstance(event, Bound):
+        if state.client is not None:
+            state.violations.append("client-bound-twice")
+        state.client = state.client or event.client
+        return
+    if state.client is None:
+        state.violations.append("client-not-bound")
+    state.readings += 1
+    state.read_last = event.at
+    state.client_changed += [name for name in event.changed if name not in state.client_changed]
+
+
+def _pause(state: Projection, event: Paused) -> None:
+    if state.binds and state.read_last != "continuation":
+        # The model may have worked, and nobody had looked at what was asking it.
+        state.violations.append("client-not-read-again")
+    state.read_last = ""
+    state.status = event.status
 
 
 def _send(state: Projection) -> None:

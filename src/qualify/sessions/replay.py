@@ -38,6 +38,11 @@ class Replay:
     disagreements: list[str]
     """Where the SDK's own store says something else than the journal."""
     unknown_effects: int
+    client: dict[str, Any] | None
+    """What was bound before model work (`journal.ClientSeen`)."""
+    client_readings: int
+    client_changed: list[str]
+    client_read_at_end: bool
     sdk_loaded: bool
     """Whether this process had the agent SDK imported: must be false."""
 
@@ -60,6 +65,10 @@ def replay(folder: Path) -> Replay:
         violations=sorted(state.violations),
         disagreements=sorted(_disagreements(folder, state)),
         unknown_effects=state.unknown_effects,
+        client=state.client.model_dump(mode="json") if state.client else None,
+        client_readings=state.readings,
+        client_changed=state.client_changed,
+        client_read_at_end=state.read_last == "end",
         sdk_loaded=any(name.partition(".")[0] in ("openhands", "litellm") for name in sys.modules),
     )
 

@@ -38,6 +38,15 @@ def service(catalog: Catalog, tmp_path: Path) -> Iterator[Engine]:
     engine.stop()
 
 
+def limit_cost(project: Path, microusd: int) -> None:
+    scenario = project / "manifests" / "scenarios" / "append-and-keep.yaml"
+    lines = scenario.read_text().splitlines(keepends=True)
+    at = lines.index("budgets:\n")
+    scenario.write_text(
+        "".join([*lines[: at + 1], f"  cost_microusd: {microusd}\n", *lines[at + 1 :]])
+    )
+
+
 def _run(project: Path, results: Path) -> Result:
     return execute(
         load_catalog(project),
@@ -63,6 +72,9 @@ endpoint:
   provider: a stranger
   model_name: {service.model_name}
   api_key_variable: THEIR_KEY
+  prices:
+    prompt_microusd_per_million: 2500000
+    completion_microusd_per_million: 10000000
 """
     )
     (folder / "manifests" / "matrix" / "theirs.yaml").write_text(
@@ -99,8 +111,33 @@ def test_a_trial_on_an_endpoint_passes_and_claims_nothing_that_was_not_observed(
     assert record.engine.chat_template is None
     assert record.model is not None
     assert record.model.files is None
+    used = record.usage
+    assert used.prompt_tokens
+    assert used.completion_tokens
+    assert used.cost_microusd == -(-(25 * used.prompt_tokens + 100 * used.completion_tokens) // 10)
+    assert (record.budgets_exceeded, record.budgets_bind) == ((), "between-steps")
+    assert record.client is not None
+    assert (record.client.read_at_end, record.client.changed) == (True, ())
     everything = b"".join(p.read_bytes() for p in places.rglob("*") if p.is_file())
     assert service.api_key.encode() not in everything
+
+
+def test_a_limit_of_the_cost_admits_no_further_step_and_is_judged_again(
+    agent_sdk: None,
+    project: Path,
+    service: Engine,
+    places: Path,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THEIR_KEY", service.api_key)
+    limit_cost(project, 1)
+    (summary,) = _run(project, places).trials
+    assert summary.outcome is not TrialOutcome.PASSED
+    (record,) = [s.entry for s in ledger.entries() if isinstance(s.entry, Trial)]
+    assert record.stop_reason == "budget-used-up"
+    (over,) = record.budgets_exceeded
+    assert (over.budget, over.limit, over.used) == ("cost_microusd", 1, record.usage.cost_microusd)
 
 
 def test_an_endpoint_that_refuses_the_key_is_a_recorded_start_failure(

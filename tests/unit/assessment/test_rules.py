@@ -17,7 +17,17 @@ from qualify.core.digests import digest_bytes
 from qualify.core.status import CheckOutcome, EvidenceClass, RowStatus, ToolMode, TrialOutcome
 from qualify.evidence.records import BudgetUse, ModelIdentity
 from support import evidence
-from support.evidence import CHECKS, DAY, NOW, SuiteStandIn, policy, reservation, scenario, trial
+from support.evidence import (
+    CHECKS,
+    DAY,
+    NOW,
+    SuiteStandIn,
+    client,
+    policy,
+    reservation,
+    scenario,
+    trial,
+)
 from support.verdicts import assess
 
 HOUR = timedelta(hours=1)
@@ -268,6 +278,30 @@ TABLE = (
         lambda: [*passes(9), made(9, agent={"model_name_matches": False})],
         RowStatus.INCONCLUSIVE,
         {"client-not-observed"},
+    ),
+    Case(
+        "client not bound",
+        lambda: [*passes(9), made(9, client=None)],
+        RowStatus.INCOMPLETE,
+        {"client-not-bound"},
+    ),
+    Case(
+        "client not read again at the end",
+        lambda: [*passes(9), made(9, client=client(read_at_end=False))],
+        RowStatus.INCOMPLETE,
+        {"client-not-bound"},
+    ),
+    Case(
+        "client changed",
+        lambda: [*passes(9), made(9, client=client(changed=("options",)))],
+        RowStatus.INCOMPLETE,
+        {"client-changed"},
+    ),
+    Case(
+        "implicit limit of the context",
+        all_with(client=client(max_input_tokens=None)),
+        RowStatus.INCOMPLETE,
+        {"implicit-context-limit", "pass-share-unproven"},
     ),
     Case(
         "unknown effects",

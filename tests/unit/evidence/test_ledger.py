@@ -179,7 +179,7 @@ def test_two_processes_cannot_run_one_trial(
 def test_a_newer_ledger_is_refused_and_not_touched(ledger: Ledger) -> None:
     reserve(ledger)
     *_, last = read_log(ledger.path)
-    newer = last.payload.replace(b'"schema_version":1', b'"schema_version":2')
+    newer = last.payload.replace(b'"schema_version":1', b'"schema_version":3')
     raw, _ = encode_line(last.seq + 1, last.digest, newer)
     with ledger.path.open("ab") as stream:
         stream.write(raw)
@@ -191,7 +191,7 @@ def test_a_newer_ledger_is_refused_and_not_touched(ledger: Ledger) -> None:
         lambda: ledger.finish(trial(f"sha256:{last.digest}")),
     ]
     for attempt in attempts:
-        with pytest.raises(NewerLedger, match="record schema 2") as caught:
+        with pytest.raises(NewerLedger, match="record schema 3") as caught:
             attempt()
         assert caught.value.where == f"{ledger.path}:3"
         assert caught.value.exit_code == ExitCode.USAGE

@@ -32,12 +32,12 @@ def told(ledger: Ledger, folder: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def flatten(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields as `part_field`; lists are left out."""
+    """Nested fields as `part_field`; lists of records are left out."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
         if isinstance(value, dict):
             flat.update(flatten(value, f"{prefix}{key}_"))
-        elif not isinstance(value, list):
+        elif not isinstance(value, list) or prefix:
             flat[prefix + key] = value
     return flat
 

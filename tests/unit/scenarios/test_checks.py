@@ -24,7 +24,8 @@ VARIANT = Variant(
 REPLAY = Replay(
     head="sha256:1", events=9, projection="sha256:2", decisions=["approved", "rejected"],
     requests=[1, 2], sizes=[2, 1], executed=[2, 0], violations=[], disagreements=[],
-    unknown_effects=0, sdk_loaded=False,
+    unknown_effects=0, client=None, client_readings=0, client_changed=[], client_read_at_end=False,
+    sdk_loaded=False,
 )  # fmt: skip
 P, F, U = CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.UNKNOWN
 

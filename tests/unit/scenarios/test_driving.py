@@ -70,6 +70,8 @@ def lead(
 
 
 PLENTY = Limits(actions=20, model_calls=20)
+# Each call of the double below takes 100 prompt tokens and 10 completion tokens: 300 micro-USD.
+PRICES = (2_000_000, 10_000_000)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,9 @@ def test_a_group_that_would_exceed_the_limit_of_actions_does_not_run() -> None:
         (Limits(20, 20, prompt_tokens=200), "budget-used-up"),
         (Limits(20, 20, completion_tokens=21), "completed"),
         (Limits(20, 20, completion_tokens=20), "budget-used-up"),
+        (Limits(20, 20, cost_microusd=601, prices=PRICES), "completed"),
+        (Limits(20, 20, cost_microusd=600, prices=PRICES), "budget-used-up"),
+        (Limits(20, 20, cost_microusd=1), "completed"),  # prices are not known: judged later
     ],
 )
 def test_a_limit_that_is_reached_admits_no_further_question_to_the_model(

@@ -19,6 +19,8 @@ from qualify.core.errors import EnvironmentFault
 from qualify.sessions import journal as events_of
 from qualify.sessions.audit import export_audit, verify_audit
 from qualify.sessions.journal import (
+    Bound,
+    ClientSeen,
     Decided,
     Intent,
     Journal,
@@ -29,6 +31,7 @@ from qualify.sessions.journal import (
     Presented,
     ProposedAction,
     Refused,
+    Reread,
     Sealed,
     Seen,
     Sent,
@@ -40,8 +43,15 @@ from qualify.storage.appendlog import AppendLog, ChainBroken
 
 DIGEST = "sha256:" + "a" * 64
 
+CLIENT = ClientSeen(
+    requested_model=DIGEST, sdk_version="1.58.2", max_input_tokens=16384, max_output_tokens=None,
+    confirmation_policy="AlwaysConfirm", analyzer=None, platform="Linux-x86_64-3.13.0",
+    options=DIGEST, security=DIGEST,
+)  # fmt: skip
 EVENTS: list[JournalEvent] = [
     Opened(session="0" * 32, reopened=False, sdk_version="1.58.2", fingerprint=DIGEST),
+    Bound(client=CLIENT),
+    Reread(at="continuation", changed=("max-input-tokens",)),
     Sent(message=DIGEST),
     Seen(event="e-1", event_kind="MessageEvent"),
     Presented(group=0, actions=(ProposedAction(action="a-1", tool="terminal", call=DIGEST),)),
@@ -67,7 +77,7 @@ def journal(tmp_path: Path) -> Journal:
 def test_every_kind_of_event_comes_back_as_it_was_written(journal: Journal, tmp_path: Path) -> None:
     assert read_journal(tmp_path) == EVENTS == journal.events
     kinds = {type(event) for event in EVENTS}
-    assert kinds == set(events_of.Event.__subclasses__()) - {ProposedAction}
+    assert kinds == set(events_of.Event.__subclasses__()) - {ProposedAction, ClientSeen}
 
 
 def test_a_journal_goes_on_where_another_process_left_it(journal: Journal, tmp_path: Path) -> None:
@@ -113,7 +123,7 @@ def test_no_field_takes_free_text(text: str) -> None:
         (Decided, {"decision": "maybe"}),
         (Outcome, {"exit_code": "0"}),
         (Outcome, {"output": "done"}),
-        (Opened, {"schema_version": 2}),
+        (Opened, {"schema_version": 3}),
         (Sent, {"text": "hello"}),
     ],
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qualify.sessions.journal import (
+    Bound,
+    ClientSeen,
     Decided,
     Intent,
     JournalEvent,
@@ -18,6 +21,7 @@ from qualify.sessions.journal import (
     Presented,
     ProposedAction,
     Refused,
+    Reread,
     Sealed,
     Seen,
     Sent,
@@ -30,6 +34,21 @@ DIGEST = "sha256:" + "a" * 64
 
 def opened(reopened: bool = False) -> Opened:
     return Opened(session="0" * 32, reopened=reopened, sdk_version="1.0", fingerprint=DIGEST)
+
+
+CLIENT = ClientSeen(
+    requested_model=DIGEST, sdk_version="1.0", max_input_tokens=9, max_output_tokens=9,
+    confirmation_policy="AlwaysConfirm", analyzer=None, platform="Linux-x86_64-3.13.0",
+    options=DIGEST, security=DIGEST,
+)  # fmt: skip
+
+
+def bound() -> Bound:
+    return Bound(client=CLIENT)
+
+
+def again(at: Literal["continuation", "end"] = "continuation", *changed: str) -> Reread:
+    return Reread(at=at, changed=changed)
 
 
 def sent() -> Sent:
@@ -58,10 +77,11 @@ def outcome(action: str) -> Outcome:
 
 
 WHOLE: list[JournalEvent] = [
-    opened(), sent(), presented(0, "a", "b"), Paused(status="waiting"), approved(0),
-    intent("a"), outcome("a"), intent("b"), outcome("b"), intent("f", "finish", free=True),
-    outcome("f"), Paused(status="finished"), sent(), presented(1, "c"), rejected(1),
-    Paused(status="idle"), Sealed(sdk_events=3, store=DIGEST),
+    opened(), bound(), sent(), again(), presented(0, "a", "b"), Paused(status="waiting"), again(),
+    approved(0), intent("a"), outcome("a"), intent("b"), outcome("b"),
+    intent("f", "finish", free=True), outcome("f"), Paused(status="finished"), sent(), again(),
+    presented(1, "c"), rejected(1), Paused(status="idle"), again("end"),
+    Sealed(sdk_events=3, store=DIGEST),
 ]  # fmt: skip
 
 VIOLATIONS: list[tuple[str, list[JournalEvent]]] = [
@@ -89,6 +109,15 @@ VIOLATIONS: list[tuple[str, list[JournalEvent]]] = [
     ("unknown-without-intent", [
         presented(0, "a"), approved(0), intent("a"), outcome("a"), UnknownOutcome(action="a"),
     ]),
+    ("client-not-bound", [opened(), again()]),
+    ("client-bound-twice", [opened(), bound(), bound()]),
+    ("client-not-read-again", [opened(), bound(), sent(), Paused(status="finished")]),
+    ("client-not-read-again", [
+        opened(), bound(), sent(), again(), Paused(status="waiting"), Paused(status="finished"),
+    ]),
+    ("client-not-read-again", [
+        opened(), bound(), sent(), again(), opened(reopened=True), Paused(status="finished"),
+    ]),
 ]  # fmt: skip
 
 
@@ -104,6 +133,8 @@ def test_a_whole_session_is_told_without_a_violation() -> None:
     }  # fmt: skip
     assert (state.messages, state.status, state.opened) == (2, "idle", 1)
     assert (state.sealed_events, state.sealed_store) == (3, DIGEST)
+    assert (state.client, state.readings, state.client_changed) == (CLIENT, 4, [])
+    assert state.read_last == "end"
     assert state.unknown_effects == 0
 
 
@@ -197,3 +228,15 @@ def test_no_story_in_which_something_ran_wrongly_is_told_without_a_violation(
 def test_a_violation_is_never_taken_back(events: list[JournalEvent], more: JournalEvent) -> None:
     before = project(events).violations
     assert project([*events, more]).violations[: len(before)] == before
+
+
+def test_a_journal_of_version_1_has_no_client_to_read() -> None:
+    old = opened().model_copy(update={"schema_version": 1})
+    state = project([old, sent(), Paused(status="finished")])
+    assert (state.violations, state.client) == ([], None)
+
+
+def test_what_changed_of_the_client_is_told_once() -> None:
+    state = project([opened(), bound(), again("continuation", "options"), again("end", "options")])
+    assert state.client_changed == ["options"]
+    assert state.violations == []
