@@ -206,6 +206,7 @@ SHAPES: dict[str, tuple[str, Maker]] = {
     "AHV": ("national-id", _ahv),
     "random": ("high-entropy", lambda r: _strong(r, 40)),
     "random hex": ("high-entropy", lambda r: "x = '" + _hex(r, 32) + "'"),
+    "session": ("high-entropy", lambda r: '{"session":"' + _hex(r, 32) + '"}'),
     "random base64": ("high-entropy", lambda r: _base64(r, 33)),
 }  # fmt: skip
 

@@ -26,13 +26,15 @@ _DIGEST_BEFORE = re.compile(
     r"(?:sha-?\d{1,3}|md5|blake\w{0,8}|digest|hash(?:es)?|checksum|sum|crc|commit|rev(?:ision)?"
     r"|head|blob|tree|oid|etag|fingerprint|key[-_ ]?id|site|trial|seed|snapshot|integrity|ref"
     r"|parent|object|prev(?:ious)?|uuid|version|layers?|diff[-_]ids?|image|root|nar|store|variant"
-    r"|configuration|suite|export|files|at)s?\b"
+    r"|configuration|suite|export|files|ledger|at)s?\b"
     r"[\"'`)\]]{0,2}[ \t]*[:=@#/(, \[\"'`\n.-]{0,8}(?:[a-z]{1,12}[:_-])?[ \t]*[\"'`]{0,2}\Z",
     re.IGNORECASE,
 )
 _DIGEST_DIRECT = re.compile(
     r"(?:sha\d{1,3}|md5|blake\w{2,4})[-:=_/][\"']?\Z|/nix/store/\Z"
-    r"|(?:files|blobs|packages|objects)/(?:[\w.-]+/)*\Z|/[0-9a-f]{2}/(?:[0-9a-f]{2}/)?\Z",
+    r"|(?:files|blobs|packages|objects)/(?:[\w.-]+/)*\Z|/[0-9a-f]{2}/(?:[0-9a-f]{2}/)?\Z"
+    # A journal's first line: its session is named after the trial's digest.
+    r"|\"sdk_version\":\"[\w.+!-]{1,40}\",\"session\":\"\Z",
     re.IGNORECASE,
 )
 _LINE_START = re.compile(r"\s*(?:[\w.]{1,120}:\s*)?")

@@ -39,12 +39,18 @@ def file_lock(path: Path, *, shared: bool = False, timeout_s: float | None = 0) 
     try:
         _acquire(handle, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout_s)
         if not shared:
-            owner = json.dumps({"pid": os.getpid()}).encode()
-            os.pwrite(handle, owner, 0)
-            os.ftruncate(handle, len(owner))
+            _sign(handle)
         yield handle
     finally:
         os.close(handle)
+
+
+def _sign(handle: int) -> None:
+    """Say who holds the lock. Written only when it is news: the next fsync would wait for it."""
+    owner = json.dumps({"pid": os.getpid()}).encode()
+    if os.pread(handle, len(owner) + 1, 0) != owner:
+        os.pwrite(handle, owner, 0)
+        os.ftruncate(handle, len(owner))
 
 
 def _acquire(handle: int, path: Path, kind: int, timeout_s: float | None) -> None:

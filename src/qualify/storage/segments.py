@@ -18,6 +18,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -41,6 +42,8 @@ MAX_LINE = 1 << 20
 _SEALED = re.compile(r"segment-([0-9]{12})\.log")
 _PARALLEL_FROM = 256 << 20
 _PROCESSES = 2
+_BUFFER = 1 << 20
+"""Bytes; lines are of kilobytes, and the usual buffer holds four of them."""
 
 type Progress = Callable[[int], None]
 """Called with the number of bytes that were read since the last call."""
@@ -112,7 +115,7 @@ class ChainReader:
             sealed = sealed_path(self._active, self._first)
             path = sealed if sealed.exists() else self._active
             try:
-                stream = _open(path)
+                stream = _open(path, _BUFFER if path is sealed else -1)
             except FileNotFoundError:
                 if path is sealed or sealed.exists():
                     continue
@@ -173,13 +176,13 @@ class ChainReader:
             )
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path, buffering: int = -1) -> BinaryIO:
     """Open a file that may be from elsewhere: a FIFO would wait, a device would have no end."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise ChainBroken("is no plain file", where=str(path))
-    return os.fdopen(handle, "rb")
+    return os.fdopen(handle, "rb", buffering)
 
 
 _LINE = re.compile(rb"^(\d{1,15}) ([0-9a-f]{64}) ([0-9a-f]{64}) (\{.*\})\n$")
@@ -206,13 +209,13 @@ def verify(active: Path, progress: Progress | None = None) -> Head:
     itself, and then that they continue each other.
     """
     segments = sealed_segments(active)
-    if sum(path.stat().st_size for _, path in segments) < _PARALLEL_FROM:
-        return _verify_alone(active, progress)
     at = BEGIN
-    with ProcessPoolExecutor(_PROCESSES, get_context("spawn")) as pool:
-        for (first, path), (prev, seq, digest) in zip(
-            segments, pool.map(_verify_segment, segments), strict=True
-        ):
+    with ExitStack() as stack:
+        verified: Iterator[tuple[str, int, str]] = map(_verify_segment, segments)
+        if sum(path.stat().st_size for _, path in segments) >= _PARALLEL_FROM:
+            pool = ProcessPoolExecutor(_PROCESSES, get_context("spawn"))
+            verified = stack.enter_context(pool).map(_verify_segment, segments)
+        for (first, path), (prev, seq, digest) in zip(segments, verified, strict=True):
             if first != at.seq or prev != at.prev:
                 raise ChainBroken(
                     f"does not continue line {at.seq - 1}: segments were removed or replaced",
@@ -222,10 +225,6 @@ def verify(active: Path, progress: Progress | None = None) -> Head:
             if progress is not None:
                 progress(path.stat().st_size)
     return _finish(active, ChainReader(active, at), progress)
-
-
-def _verify_alone(active: Path, progress: Progress | None) -> Head:
-    return _finish(active, ChainReader(active), progress)
 
 
 def _finish(active: Path, reader: ChainReader, progress: Progress | None) -> Head:
@@ -252,11 +251,31 @@ def _verify_segment(segment: tuple[int, Path]) -> tuple[str, int, str]:
     if match is None:
         raise ChainBroken("is not a log line", where=f"{path}:{first + 1}")
     prev = match[1].decode()
+    with _open(path, _BUFFER) as stream:
+        end = _sound(stream, first, match[1])
+    if end is not None:
+        return prev, *end
+    # Something is wrong with it: read it as carefully as a reader does, to say what and where.
     reader = ChainReader(path.with_name("none"), Position(first, prev, first, 0))
     with _open(path) as stream:
         for _ in reader._lines(stream, path, whole=True):
             pass
     return prev, reader.position.seq, reader.position.prev
+
+
+def _sound(stream: BinaryIO, seq: int, prev: bytes) -> tuple[int, str] | None:
+    """(next sequence number, last digest) of whole lines, each in its place; `None`: not so.
+
+    What `ChainReader` checks of each line, in half its time: nothing is kept.
+    """
+    readline, sha256, limit = stream.readline, hashlib.sha256, MAX_LINE + 1
+    while raw := readline(limit):
+        head = b"%d %b " % (seq, prev)
+        digest = sha256(head + raw[len(head) + 65 : -1]).hexdigest().encode()
+        if not raw.startswith(b"%b%b {" % (head, digest)) or not raw.endswith(b"}\n"):
+            return None
+        seq, prev = seq + 1, digest
+    return seq, prev.decode()
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────
