@@ -157,6 +157,52 @@ def timed(*words: str, cwd: Path, **environment: str) -> tuple[float, int]:
     return time.perf_counter() - begun, used.ru_maxrss >> 10
 
 
+BY_HAND = """
+SELECT row, suite, scenario, trial, state FROM trials WHERE NOT experimental
+QUALIFY row_number() OVER (
+    PARTITION BY row, configuration, suite_digest, scenario ORDER BY seq DESC
+) <= 3
+"""
+"""The newest three of each case as an analyst would write it: the yardstick of `latest-three`."""
+FIELDS = {
+    **dict.fromkeys(
+        ("kind", "time", "row", "configuration", "suite", "suite_digest", "scenario", "seed",
+         "trial", "outcome", "stop_reason", "variant"),
+        "VARCHAR",
+    ),
+    "ordinal": "BIGINT",
+    "usage": "STRUCT(model_calls BIGINT, prompt_tokens BIGINT, completion_tokens BIGINT)",
+    "timings": "STRUCT(wall_ms BIGINT, first_token_ms_median BIGINT)",
+    "checks": 'STRUCT("check" VARCHAR, outcome VARCHAR)[]',
+}  # fmt: skip
+
+
+def read_by_duckdb(results: Path, place: Path) -> float:
+    """Seconds in which DuckDB alone takes a part of the fields out of the same JSON.
+
+    The yardstick of `results rebuild`, which besides verifies the chain, validates and judges every
+    record, and takes out every field. Taking the chain off the lines is not counted.
+    """
+    import duckdb
+
+    plain = place / "plain.json"
+    with plain.open("wb") as out:
+        for path in sorted((results / "ledger").glob("*.log")):
+            with path.open("rb") as lines:
+                out.writelines(line[line.index(b"{") :] for line in lines)
+    columns = ", ".join(f"{name}: '{kind}'" for name, kind in FIELDS.items())
+    begun = time.perf_counter()
+    with duckdb.connect(str(place / "plain.duckdb")) as connection:
+        connection.execute(
+            f"CREATE TABLE entries AS SELECT * FROM read_json('{plain}', "
+            f"format = 'newline_delimited', columns = {{{columns}}})"
+        )
+    spent = time.perf_counter() - begun
+    plain.unlink()
+    (place / "plain.duckdb").unlink()
+    return spent
+
+
 def needed(query: NamedQuery, project: Path) -> list[str]:
     """What must be said to a question: the configuration of a row, where it asks for a digest."""
     from qualify.manifests.catalog import load_catalog
@@ -195,6 +241,7 @@ def main() -> None:
                 f"`query {each}`": ("query", each, *needed(query, project), "--json")
                 for each, query in named_queries().items()
             },
+            "the newest three by hand: `query --sql`": ("query", "--sql", BY_HAND, "--json"),
         }
         print("| what | seconds: median (min to max) | memory MiB |")
         print("|---|---|---|")
@@ -207,6 +254,7 @@ def main() -> None:
                 f"| {what} | {middle[0]:.2f} ({taken[0][0]:.2f} to {taken[-1][0]:.2f}) | {most} |",
                 flush=True,
             )
+        print(f"DuckDB reading the same JSON: {read_by_duckdb(results, place):.0f} s")
         print("database:", (results / "qualify.duckdb").stat().st_size, "bytes")
         print(
             "children's memory at most:",

@@ -68,6 +68,13 @@ class Scenario(Predicate):
     """Exact 95 % interval (Clopper-Pearson) of the pass rate."""
 
 
+class AspectSaid(Predicate):
+    """What the newest trials show of one aspect; none is implied by another one."""
+
+    aspect: Id
+    outcome: Literal["passed", "failed", "unknown", "not-tested"]
+
+
 class Assessment(Predicate):
     """A verdict, with everything that it stands on."""
 
@@ -83,6 +90,7 @@ class Assessment(Predicate):
     total: Count
     interval_per_mille: tuple[Count, Count] | None
     scenarios: tuple[Scenario, ...]
+    aspects: tuple[AspectSaid, ...]
     reasons: tuple[ReasonCode, ...]
     trials_used: tuple[Digest, ...]
     image: Digest | None

@@ -117,6 +117,10 @@ def _predicate(
         total=verdict.total,
         interval_per_mille=verdict.interval,
         scenarios=tuple(_scenario(each) for each in verdict.scenarios),
+        aspects=tuple(
+            form.AspectSaid(aspect=aspect.value, outcome=found.value)
+            for aspect, found in verdict.aspects.items()
+        ),
         reasons=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)),
         trials_used=verdict.trials_used,
         image=image,
