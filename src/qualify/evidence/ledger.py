@@ -21,25 +21,16 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
-from pydantic import ValidationError
 
 from qualify.core.clock import Clock, format_time
 from qualify.core.errors import EnvironmentFault, UsageError
 from qualify.core.errors import Refusal as Refused
 from qualify.core.status import EvidenceClass
 from qualify.evidence.ledger_memory import Memory
-from qualify.evidence.records import (
-    ENTRY,
-    SCHEMA,
-    Entry,
-    Genesis,
-    Refusal,
-    Reservation,
-    StartFailure,
-    Trial,
-)
+from qualify.evidence.versions import SCHEMA
 from qualify.storage.appendlog import ChainBroken, Head, Line
 from qualify.storage.locks import file_lock, is_locked
 from qualify.storage.segments import (
@@ -54,7 +45,12 @@ from qualify.storage.segments import (
     verify,
 )
 
+if TYPE_CHECKING:
+    from qualify.evidence.records import Entry, Refusal, StartFailure, Trial
+
+# The models of records are imported where they are needed: questions to the database need none.
 _SCHEMA_VERSION = re.compile(rb'"schema_version":([0-9]{1,9})[,}]')
+_NO_TRIALS = ("refusal", "start-failure")
 _LIVE_LOCK_WAIT_S = 5
 """A reader that asks whether the trial runs holds its lock for an instant."""
 
@@ -99,9 +95,9 @@ class _Consistency:
     def fault(self, stored: StoredEntry) -> str:
         """Take in one entry; return what is wrong with it, or an empty string."""
         entry = stored.entry
-        if isinstance(entry, Genesis) != (stored.seq == 0):
+        if (entry.kind == "genesis") != (stored.seq == 0):
             return "a ledger starts with one genesis entry and holds no other"
-        if isinstance(entry, Reservation):
+        if entry.kind == "reservation":
             key = (entry.configuration, entry.suite_digest, entry.scenario)
             expected = self.ordinals.get(key, 0)
             if not entry.experimental:
@@ -109,7 +105,7 @@ class _Consistency:
             self.reserved.add(stored.digest)
             if entry.ordinal != expected:
                 return f"has ordinal {entry.ordinal}, expected {expected}"
-        if isinstance(entry, Trial):
+        if entry.kind == "trial":
             if entry.trial not in self.reserved:
                 return "finishes a trial that was never reserved"
             if entry.trial in self.finished:
@@ -222,10 +218,10 @@ class Ledger:
     def site(self) -> str | None:
         """The site's id (32 hex digits) from the genesis entry; `None` before the first append."""
         if self._memory.site is None:
-            for line in self.lines():
-                entry = decode(line, self.where(line.seq))
-                if isinstance(entry, Genesis):
-                    self._memory.site = entry.site
+            for line in ChainReader(self.path):
+                if b'"kind":"genesis"' in line.payload:
+                    entry = decode(line, self.where(line.seq))
+                    self._memory.site = entry.site if entry.kind == "genesis" else None
                 break
         return self._memory.site
 
@@ -250,6 +246,8 @@ class Ledger:
         site = self.site()
         if site is not None:
             return site
+        from qualify.evidence.records import Genesis
+
         genesis = Genesis(time=self._now(), site=secrets.token_hex(16))
         self._append(lambda seq, _prev: [] if seq else [encode(genesis)])
         site = self.site()
@@ -274,6 +272,8 @@ class Ledger:
         The ordinal counts the earlier, not experimental reservations of (configuration, suite
         digest, scenario): no two trials of a case ever get one seed. Raises as `prepare`.
         """
+        from qualify.evidence.records import Reservation
+
         self.prepare()
         made: list[tuple[int, str]] = []
 
@@ -322,7 +322,7 @@ class Ledger:
 
     def append(self, entry: Refusal | StartFailure) -> StoredEntry:
         """Append an entry that is no trial. Raises as `prepare`."""
-        if not isinstance(entry, Refusal | StartFailure):
+        if entry.kind not in _NO_TRIALS:
             raise TypeError(f"{type(entry).__name__} is appended by reserve, finish or prepare")
         self.prepare()
         (line,) = self._append(lambda _seq, _prev: [encode(entry)])
@@ -337,7 +337,7 @@ class Ledger:
         for number, payload in enumerate(payloads):
             if not validated:
                 entry = decode(Line(0, "", "", payload), f"entry {number + 1} of the batch")
-                if not isinstance(entry, Refusal | StartFailure):
+                if entry.kind not in _NO_TRIALS:
                     raise TypeError(f"{type(entry).__name__} is appended by reserve or finish")
         self.prepare()
         self._append(lambda _seq, _prev: payloads)
@@ -449,6 +449,10 @@ def encode(entry: Entry) -> bytes:
 
 def decode(line: Line, where: str) -> Entry:
     """The entry of a line. Raises `InvalidRecord` and `NewerLedger`."""
+    from pydantic import ValidationError
+
+    from qualify.evidence.records import ENTRY
+
     _refuse_newer(line, where)
     try:
         if orjson.dumps(orjson.loads(line.payload), option=orjson.OPT_SORT_KEYS) != line.payload:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,7 @@ class Memory:
                 self.ordinals[key] = self.ordinals.get(key, 0) + 1
             self.open.add(line.digest)
         elif b'"kind":"trial"' in payload:
-            self.open.discard(orjson.loads(payload)["trial"].removeprefix("sha256:"))
+            self.open.discard(_finished(payload))
 
     def sealed(self, position: Position, info: os.stat_result) -> None:
         """A segment ended, the next begins at `position`: what is known now may be written down."""
@@ -106,6 +107,18 @@ class Memory:
         name = hashlib.sha256(os.fsencode(self.active.resolve())).hexdigest()[:24]
         folder = xdg_state_home() / "ledgers"
         return (private_folder(folder) if create else folder) / f"{name}.json"
+
+
+_TRIAL = re.compile(rb'"trial":"sha256:([0-9a-f]{64})"')
+
+
+def _finished(payload: bytes) -> str:
+    """The trial (64 hex digits) that a record ends: its name stands near the end, among the keys
+    of the record itself. Looked for there, it need not be parsed.
+    """
+    found = _TRIAL.match(payload, payload.rfind(b'"trial":"sha256:'))
+    name: str = found[1].decode() if found else orjson.loads(payload)["trial"]
+    return name.removeprefix("sha256:")
 
 
 def _stamp(info: os.stat_result) -> list[int]:

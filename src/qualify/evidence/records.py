@@ -32,10 +32,7 @@ from qualify.core.status import (
     ToolMode,
     TrialOutcome,
 )
-
-SCHEMA: Literal[2] = 2
-"""The newest schema of records. In 1 the end of a trial did not name its client."""
-
+from qualify.evidence.versions import SCHEMA
 
 _LONGEST_WORD = 19
 _BETWEEN_WORDS = re.compile(r"[ ()@.,]")

@@ -25,11 +25,12 @@ from qualify.core.canonical import canonical_json
 from qualify.core.clock import format_time
 from qualify.core.status import EvidenceClass
 from qualify.evidence.ledger import InvalidRecord, decode
-from qualify.evidence.records import Genesis, Refusal, Reservation, StartFailure, Trial
 from qualify.storage.appendlog import Line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from qualify.evidence.records import Reservation, Trial
 
 CHUNK = 2000
 """Ledger lines that are validated together."""
@@ -106,6 +107,8 @@ def series(configuration: str, suite_digest: str, scenario: str) -> int:
 
 def open_payload(case: dict[str, Any], held: dict[str, Any]) -> bytes:
     """The canonical JSON of a reservation, from its lines in `cases` and `unfinished`."""
+    from qualify.evidence.records import Reservation
+
     entry = Reservation(
         time=format_time(held["reserved"].replace(tzinfo=UTC)),
         ordinal=held["ordinal"],
@@ -236,22 +239,22 @@ def _rows(part: list[_Item], judge: Judge | None, places: list[str]) -> _Rows:
                 b"true" if item.clock_went_back else b"false",
             )
         )
-        if isinstance(entry, Genesis) != (line.seq == 0):
+        if (entry.kind == "genesis") != (line.seq == 0):
             raise InvalidRecord(
                 "a ledger starts with one genesis entry and holds no other", where=place, fix=_KEEP
             )
-        if isinstance(entry, Reservation):
+        if entry.kind == "reservation":
             held[line.digest] = entry
             key = series(entry.configuration, entry.suite_digest, entry.scenario)
             made.reserved.append((line.seq, key, entry.ordinal, entry.experimental))
             _case(entry, made.cases)
-        elif isinstance(entry, Trial):
+        elif entry.kind == "trial":
             assert item.reservation is not None
             reservation = held.get(item.reservation.digest) or _reservation(item, place)
             finished.append(_finished(item, reservation, entry, judge, made))
-        elif isinstance(entry, Refusal):
+        elif entry.kind == "refusal":
             refusals.append(b'{"seq":%d,"e":%s}' % (line.seq, line.payload))
-        elif isinstance(entry, StartFailure):
+        elif entry.kind == "start-failure":
             failures.append(b'{"seq":%d,"e":%s}' % (line.seq, line.payload))
     made.entries = _joined(entries)
     made.finished = _joined(finished)
@@ -268,7 +271,7 @@ def _reservation(item: _Item, place: str) -> Reservation:
     held = item.reservation
     assert held is not None
     entry = decode(Line(held.seq, "", held.digest, held.payload), place)
-    if not isinstance(entry, Reservation) or f"sha256:{held.digest}" != _trial_of(item.line):
+    if entry.kind != "reservation" or f"sha256:{held.digest}" != _trial_of(item.line):
         raise InvalidRecord("finishes what is no reservation", where=place, fix=_KEEP)
     return entry
 
@@ -403,7 +406,7 @@ class _Loader:
         rows = []
         for held in trials.values():
             entry = decode(Line(held.seq, "", held.digest, held.payload), held.digest)
-            assert isinstance(entry, Reservation)
+            assert entry.kind == "reservation"
             rows.append(
                 orjson.dumps(
                     {

@@ -7,9 +7,10 @@ mixed with evidence.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from qualify.manifests.configuration import Configuration
+if TYPE_CHECKING:
+    from qualify.manifests.configuration import Configuration
 
 type Lines = dict[str, list[dict[str, Any]]]
 """Table → its lines, column → plain value."""
