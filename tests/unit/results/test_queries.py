@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,3 +113,15 @@ def test_an_unknown_name_gets_a_hint() -> None:
     assert named_query("pass-rates").name == "pass-rates"
     with pytest.raises(UsageError, match="did you mean 'pass-rates'"):
         named_query("pass-rate")
+
+
+def test_asking_loads_no_model_of_records_or_manifests() -> None:
+    """Their import takes as long as most answers."""
+    script = (
+        "import sys, qualify.cli.query, qualify.evidence.ledger, qualify.results.database, "
+        "qualify.results.queries; print([m for m in ('pydantic', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
