@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from qualify.evidence.ledger import Ledger
-from qualify.results.loading import Judge, Open, Progress, State, insert, load, open_payload, series
+from qualify.results.inserting import insert
+from qualify.results.loading import Judge, Open, Progress, State, load, open_payload, series
 from qualify.results.opening import SCHEMA_VERSION
 from qualify.results.projection import DECLARED_TABLES, Lines
 from qualify.results.site_loading import Position, forget_sites, load_sites, site_positions

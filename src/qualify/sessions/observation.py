@@ -24,6 +24,7 @@ def observe(conversation: Any, spec: SessionSpec) -> ClientSeen:
     """The client of an open conversation, as it is now."""
     state, dump = conversation.state, set_up(conversation.agent)
     llm = conversation.agent.llm
+    python = platform.python_version().rstrip("+")  # a build between two releases has a plus
     policy, analyzer = state.confirmation_policy, state.security_analyzer
     return ClientSeen(
         requested_model=digest_bytes(llm.model.removeprefix("openai/").encode()),
@@ -32,7 +33,7 @@ def observe(conversation: Any, spec: SessionSpec) -> ClientSeen:
         max_output_tokens=llm.max_output_tokens,
         confirmation_policy=type(policy).__name__,
         analyzer=None if analyzer is None else type(analyzer).__name__,
-        platform=f"{platform.system()}-{platform.machine()}-{platform.python_version()}",
+        platform=f"{platform.system()}-{platform.machine()}-{python}",
         options=_digest(dump.pop("llm", None)),
         security=_digest(
             {

@@ -13,19 +13,12 @@ from qualify.sessions import observation
 from qualify.sessions.journal import Bound, ClientSeen, Decided, Paused, Reread, Sent, read_journal
 from qualify.sessions.replay import replay
 from support.chat import ChatServer, finish, run_command
+from support.sessions import waiting
 
 if TYPE_CHECKING:
-    from qualify.sessions.owner import PendingGroup, Session
+    from qualify.sessions.owner import Session
 
 type OpenSession = Callable[..., Session]
-
-
-def waiting(session: Session) -> PendingGroup:
-    session.send("Do it.")
-    assert session.run() == "waiting"
-    group = session.pending_group()
-    assert group is not None
-    return group
 
 
 def test_it_is_bound_before_and_read_before_each_continuation_and_at_the_end(

@@ -26,20 +26,13 @@ from qualify.sessions.journal import (
 from qualify.sessions.replay import replay
 from support.chat import ChatServer, Reply, call, finish, propose, run_command
 from support.children import forked, until
+from support.sessions import waiting
 
 if TYPE_CHECKING:
-    from qualify.sessions.owner import PendingGroup, Session
+    from qualify.sessions.owner import Session
 
 type OpenSession = Callable[..., Session]
 pytestmark = pytest.mark.usefixtures("no_process_left")
-
-
-def waiting(session: Session) -> PendingGroup:
-    session.send("Do it.")
-    assert session.run() == "waiting"
-    group = session.pending_group()
-    assert group is not None
-    return group
 
 
 def die(*_: Any) -> None:
